@@ -1,0 +1,239 @@
+"""Clients with train and test records: one pool of tensors held once, and for each client the indices of its own.
+
+Never copies a client's records until a batch is taken, and never lets through records that cannot be trained on.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedfdp.data import partition as partitions
+from fedfdp.data.check import as_inputs, as_targets, check_records
+from fedfdp.data.sources import Dataset
+from fedfdp.errors import DataError, SettingError, nearest
+
+How = Literal["dirichlet", "iid", "shards", "column"]
+Part = Literal["train", "test"]
+
+# Each purpose has a stream of its own, so that a change in one leaves the others as they were.
+_SUBSAMPLE, _PARTITION, _SPLIT = 1, 2, 3
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """Some of a pool's records, by index."""
+
+    x: Tensor
+    y: Tensor
+    index: Tensor
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def take(self, positions: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The records at these positions within the shard, or all of them."""
+        index = self.index if positions is None else self.index[positions]
+        return self.x[index], self.y[index]
+
+
+@dataclass(frozen=True, eq=False)
+class ClientData:
+    """One data holder. `test` is empty only where the holder has a single record, or gave no test records."""
+
+    name: str
+    train: Shard
+    test: Shard
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """All clients over one pool. `classes` is None for regression."""
+
+    clients: tuple[ClientData, ...]
+    classes: int | None
+    name: str
+    x: Tensor
+    y: Tensor
+
+    def __post_init__(self) -> None:
+        check_records(
+            self.x, self.y, self.classes, [(c.name, len(c.train), c.train.index, c.test.index) for c in self.clients]
+        )
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return tuple(self.x.shape[1:])
+
+    @cached_property
+    def shares(self) -> Tensor:
+        """p_i = n_i / Σ n_j over the training records, float64."""
+        sizes = torch.tensor([len(client.train) for client in self.clients], dtype=torch.float64)
+        return sizes / sizes.sum()
+
+    def class_counts(self, part: Part = "train") -> NDArray[np.int64]:
+        """How many records of each class each client holds, (clients, classes)."""
+        if self.classes is None:
+            raise DataError(f"{self.name} is for regression: it has no classes to count")
+        shards = [getattr(client, part) for client in self.clients]
+        return np.stack([torch.bincount(s.y[s.index], minlength=self.classes).numpy() for s in shards])
+
+    def fingerprint(self) -> str:
+        """SHA-256 of every record and of who holds which: equal only for the same data dealt out the same way."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        digest = hashlib.sha256()
+        for pool in (self.x, self.y):
+            digest.update(f"{pool.dtype}{tuple(pool.shape)}".encode())
+            digest.update(pool.contiguous().numpy().data)
+        digest.update(f"classes {self.classes}".encode())
+        for client in self.clients:
+            name = client.name.encode()
+            digest.update(f"{len(name)} {len(client.train)} {len(client.test)} ".encode() + name)
+            digest.update(client.train.index.numpy().data)
+            digest.update(client.test.index.numpy().data)
+        return digest.hexdigest()
+
+    @classmethod
+    def partition(
+        cls,
+        dataset: Dataset,
+        *,
+        clients: int | None = None,
+        how: How = "dirichlet",
+        beta: float = 0.1,
+        shards_per_client: int = 2,
+        column: str | None = None,
+        test_fraction: float = 0.25,
+        fraction: float = 1.0,
+        seed: int = 0,
+    ) -> "Federation":
+        """Deal a dataset out to clients, then split each client's records into train and test at random.
+
+        `clients` is needed except with `how="column"`, where the column's values are the clients. With `fraction`
+        below 1 only that part of the records, drawn at random, is dealt out. The same seed gives the same federation.
+        """
+        if not 0 < fraction <= 1:
+            raise SettingError("fraction", fraction, "must be above 0 and at most 1")
+        if fraction < 1:
+            wanted = max(1, round(fraction * len(dataset)))
+            dataset = dataset.subset(np.sort(_rng(seed, _SUBSAMPLE).choice(len(dataset), wanted, replace=False)))
+        names, indices = _dealt(dataset, clients, how, beta, shards_per_client, column, _rng(seed, _PARTITION))
+        rng = _rng(seed, _SPLIT)
+        parts = [_split(index, test_fraction, rng) for index in indices]
+        return cls._over(dataset.x, dataset.y, dataset.classes, dataset.name, names, parts)
+
+    @classmethod
+    def from_clients(
+        cls,
+        clients: Mapping[str, Sequence[Any]],
+        *,
+        test_fraction: float = 0.25,
+        classes: int | None = None,
+        seed: int = 0,
+        name: str = "clients",
+    ) -> "Federation":
+        """Your own clients: `{"name": (x, y)}`, split at random, or `{"name": (x_train, y_train, x_test, y_test)}`.
+
+        Arrays or tensors; records along the first axis. Integer y are classes 0, 1, …: give `classes` where not every
+        class occurs. Floating y without `classes` mean regression.
+        """
+        if not clients:
+            raise DataError("no clients: give at least one as {'name': (x, y)}")
+        rng = _rng(seed, _SPLIT)
+        xs: list[Tensor] = []
+        ys: list[Tensor] = []
+        parts: list[tuple[Tensor, Tensor]] = []
+        start = 0
+        for client, given in clients.items():
+            if len(given) not in (2, 4):
+                raise DataError(f"client {client!r}: give (x, y) or (x_train, y_train, x_test, y_test)")
+            sizes = []
+            for x, y in zip(given[::2], given[1::2], strict=True):
+                xs.append(as_inputs(client, x, like=xs[0] if xs else None))
+                ys.append(as_targets(client, y, records=len(xs[-1]), classes=classes, like=ys[0] if ys else None))
+                sizes.append(len(xs[-1]))
+            index = np.arange(start, start + sum(sizes))
+            start += sum(sizes)
+            if len(given) == 2:
+                parts.append(_split(index, test_fraction, rng))
+            else:
+                parts.append((torch.from_numpy(index[: sizes[0]]), torch.from_numpy(index[sizes[0] :])))
+        pool_y = torch.cat(ys)
+        if classes is None and not pool_y.is_floating_point():
+            classes = int(pool_y.max()) + 1 if len(pool_y) else 1
+        return cls._over(torch.cat(xs), pool_y, classes, name, list(clients), parts)
+
+    @classmethod
+    def _over(
+        cls,
+        x: Tensor,
+        y: Tensor,
+        classes: int | None,
+        name: str,
+        names: Sequence[str],
+        parts: Sequence[tuple[Tensor, Tensor]],
+    ) -> "Federation":
+        members = tuple(
+            ClientData(client, Shard(x, y, train), Shard(x, y, test))
+            for client, (train, test) in zip(names, parts, strict=True)
+        )
+        return cls(clients=members, classes=classes, name=name, x=x, y=y)
+
+
+def _rng(seed: int, purpose: int) -> np.random.Generator:
+    if seed < 0:
+        raise SettingError("seed", seed, "must be 0 or more")
+    return np.random.default_rng(np.random.SeedSequence([seed, purpose]))
+
+
+def _dealt(
+    dataset: Dataset,
+    clients: int | None,
+    how: How,
+    beta: float,
+    shards_per_client: int,
+    column: str | None,
+    rng: np.random.Generator,
+) -> tuple[list[str], list[NDArray[np.int64]]]:
+    if how not in get_args(How):
+        raise SettingError("partition", how, "no such partition", nearest(how, get_args(How)))
+    if how == "column":
+        if column is None:
+            raise SettingError("column", None, "the column partition needs a column's name", "for example column=label")
+        names, indices = partitions.by_column(dataset.column(column))
+        if clients not in (None, len(names)):
+            raise SettingError("clients", clients, f"column {column!r} has {len(names)} values", "leave clients out")
+        return names, indices
+    if clients is None:
+        raise SettingError("clients", None, f"the {how} partition needs a number of clients")
+    if how == "iid":
+        indices = partitions.iid(len(dataset), clients, rng)
+    elif how == "shards":
+        indices = partitions.shards(dataset.y.numpy(), clients, shards_per_client, rng)
+    elif dataset.classes is None:
+        raise SettingError("partition", how, f"{dataset.name} has no classes", "use iid, shards or column")
+    else:
+        indices = partitions.dirichlet(dataset.y.numpy(), clients, beta, rng)
+    return [f"client-{i}" for i in range(clients)], indices
+
+
+def _split(index: NDArray[np.int64], test_fraction: float, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Train and test at random: the test part rounded up, but one record at least stays for training."""
+    if not 0 <= test_fraction < 1:
+        raise SettingError("test_fraction", test_fraction, "must be at least 0 and below 1")
+    # A hair less before rounding up: 0.1 × 30 is 3.0000000000000004 in floating point.
+    held_out = min(max(len(index) - 1, 0), int(np.ceil(test_fraction * len(index) - 1e-9)))
+    shuffled = rng.permutation(index)
+    return torch.from_numpy(np.sort(shuffled[held_out:])), torch.from_numpy(np.sort(shuffled[:held_out]))

