@@ -111,7 +111,11 @@ def test_the_fingerprint_tells_content_assignment_and_names_apart():
 def test_by_column_and_by_label():
     data = dataset(records=6, classes=2, columns={"site": np.array(["y", "x", "y", "x", "z", "z"])})
     federation = Federation.partition(data, how="column", column="site", test_fraction=0.0)
-    assert [(c.name, c.train.index.tolist()) for c in federation.clients] == [("x", [1, 3]), ("y", [0, 2]), ("z", [4, 5])]
+    assert [(c.name, c.train.index.tolist()) for c in federation.clients] == [
+        ("x", [1, 3]),
+        ("y", [0, 2]),
+        ("z", [4, 5]),
+    ]
     by_label = Federation.partition(data, how="column", column="label", clients=2, test_fraction=0.0)
     assert [c.train.index.tolist() for c in by_label.clients] == [[0, 2, 4], [1, 3, 5]]
     half = Federation.partition(data, how="column", column="site", fraction=0.5)
@@ -156,7 +160,11 @@ INF = X.clone().index_fill(0, torch.tensor([3]), float("inf"))
         ({"b": (NAN, Y)}, {}, "client 'b': row 2 of x holds NaN or infinity"),
         ({"b": (INF, Y)}, {}, "client 'b': row 3 of x holds NaN or infinity"),
         ({"b": (X, torch.tensor([0.0, float("nan"), 1, 1]))}, {}, "client 'b': row 1 of y holds NaN"),
-        ({"a": (X, Y), "b": (X, torch.tensor([0, 1, 7, 1]))}, {"classes": 2}, "client 'b': row 2 has label 7; 2 classes"),
+        (
+            {"a": (X, Y), "b": (X, torch.tensor([0, 1, 7, 1]))},
+            {"classes": 2},
+            "client 'b': row 2 has label 7; 2 classes",
+        ),
         ({"b": (X, torch.tensor([0, -1, 1, 1]))}, {}, "client 'b': row 1 has label -1"),
         ({"b": (X, Y.float())}, {"classes": 2}, "client 'b': y is float32; 2 classes need whole numbers 0 to 1"),
         ({"a": (X, Y), "b": (X[:, :1], Y)}, {}, r"client 'b': records of shape \(1,\), the first client's are \(2,\)"),
@@ -173,7 +181,13 @@ def test_bad_records_are_refused_by_name(clients, more, message):
 
 
 def test_bad_settings_are_refused_by_name():
-    for setting, value in (("test_fraction", 1.0), ("fraction", 0.0), ("seed", -1), ("clients", 201), ("clients", None)):
+    for setting, value in (
+        ("test_fraction", 1.0),
+        ("fraction", 0.0),
+        ("seed", -1),
+        ("clients", 201),
+        ("clients", None),
+    ):
         with pytest.raises(SettingError, match=f"^{setting} = "):
             Federation.partition(dataset(), **{"clients": 2, setting: value})
     with pytest.raises(SettingError, match="partition = 'dirichlett': no such partition; did you mean 'dirichlet'"):

@@ -155,11 +155,7 @@ def _download(url: str, path: Path, say: Say) -> None:
                 if done > _LARGEST_DOWNLOAD:
                     raise FetchError(f"{path.name} is larger than {_LARGEST_DOWNLOAD // 2**20} MiB")
                 file.write(block)
-                say(
-                    f"{path.name}: {done / 1e6:.0f} of {total / 1e6:.0f} MB"
-                    if total
-                    else f"{path.name}: {done / 1e6:.0f} MB"
-                )
+                say(f"{path.name}: {done / 1e6:.0f} MB" + (f" of {total / 1e6:.0f}" if total else ""))
             if done < total:
                 raise FetchError(f"{path.name} broke off")
     except urllib.error.URLError as error:
