@@ -53,7 +53,8 @@ def test_debian_package_with_fresh_lists(tiny, tmp_path, monkeypatch):
         "apt-get",
         f"""case "$*" in
         *update*) touch {tmp_path}/updated;;
-        *) [ -e {tmp_path}/updated ] || {{ echo 'E: Unable to locate package p' >&2; exit 100; }}; echo deb > p_1_all.deb;;
+        *) [ -e {tmp_path}/updated ] || {{ echo 'E: Unable to locate package p' >&2; exit 100; }}
+           echo deb > p_1_all.deb;;
         esac""",
     )
     program(tmp_path / "bin", "dpkg-deb", f"cat {tmp_path}/contents.tar")
