@@ -1,0 +1,53 @@
+"""Per-sample gradients of any model, each record as a batch of its own: torch.func, or a loop where torch.func cannot.
+
+Slower than the rules, never wrong about which record a gradient belongs to: a record cannot see another one here.
+"""
+
+import warnings
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from fedfdp.privacy.clipping.contributions import Contribution, Stored
+from fedfdp.privacy.clipping.fast import LossFn, one_loss_a_record
+
+
+def vmap_pass(
+    model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor, params: Mapping[str, Tensor]
+) -> tuple[Tensor, list[Contribution]]:
+    """All records at once through torch.func's vectorised gradient."""
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+
+    def loss(weights: dict[str, Tensor], record: Tensor, target: Tensor) -> Tensor:
+        output = functional_call(model, {**weights, **buffers}, (record[None],))
+        return one_loss_a_record(loss_fn(output, target[None]), 1)[0]
+
+    weights = {name: parameter.detach() for name, parameter in params.items()}
+    each = vmap(grad_and_value(loss), in_dims=(None, 0, 0), randomness="different")
+    with warnings.catch_warnings():  # vmap runs operations without a batched form one by one, which the log has said
+        warnings.filterwarnings("ignore", message="There is a performance drop")
+        grads, losses = each(weights, x.detach(), y)
+    return losses.detach(), [Stored(name, rows.detach()) for name, rows in grads.items()]
+
+
+def loop_pass(
+    model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor, params: Mapping[str, Tensor]
+) -> tuple[Tensor, list[Contribution]]:
+    """Record by record through plain autograd: works for every model that trains at all."""
+    stores = {name: torch.zeros(len(x), *p.shape, dtype=p.dtype, device=p.device) for name, p in params.items()}
+    losses = []
+    for i in range(len(x)):
+        weights = {name: parameter.detach().requires_grad_() for name, parameter in params.items()}
+        buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        with torch.enable_grad():
+            output = functional_call(model, {**weights, **buffers}, (x[i : i + 1].detach(),))
+            loss = one_loss_a_record(loss_fn(output, y[i : i + 1]), 1)[0]
+        losses.append(loss.detach())
+        if loss.requires_grad:
+            grads = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
+            for store, grad in zip(stores.values(), grads, strict=True):
+                if grad is not None:
+                    store[i] = grad
+    return torch.stack(losses), [Stored(name, rows) for name, rows in stores.items()]

@@ -1,0 +1,112 @@
+"""One forward pass, one backward pass for the layers' output gradients only, and the rules for the rest.
+
+Trusts the layout it is given: which rows of a call belong to which record is found out in plan.py, never guessed here.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedfdp.errors import SettingError
+from fedfdp.privacy.clipping.contributions import Contribution, Stored
+from fedfdp.privacy.clipping.convolution import Convolution
+from fedfdp.privacy.clipping.rules import Embedding, GroupNorm, LayerNorm, Linear
+from fedfdp.privacy.clipping.tape import Call, Rule, Tape, UnsupportedError
+
+LossFn = Callable[..., Tensor]
+RULES: dict[object, Rule] = {
+    function: rule
+    for rule in (Linear(), Convolution(), Embedding(), LayerNorm(), GroupNorm())
+    for function in rule.functions
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A call of the pass: its rule, its parameters, its rows for one record, how many of them come before the batch."""
+
+    rule: str
+    weight: str | None
+    bias: str | None
+    rows: int
+    before: int
+
+    def fits(self, call: Call, batch: int) -> bool:
+        same = (self.rule, self.weight, self.bias) == (type(call.rule).__name__, call.weight, call.bias)
+        return same and call.rows == self.rows * batch
+
+
+@contextmanager
+def buffers_kept(model: nn.Module) -> Iterator[None]:
+    """Whatever a forward pass does to the model's buffers is undone: they would carry records past the noise."""
+    kept = [
+        (m, name, b, b._version, b.clone()) for m in model.modules() for name, b in m._buffers.items() if b is not None
+    ]
+    try:
+        yield
+    finally:
+        for module, name, buffer, version, copy in kept:
+            if buffer._version != version:
+                buffer.copy_(copy)
+            if module._buffers.get(name) is not buffer:
+                module._buffers[name] = buffer
+
+
+def one_loss_a_record(losses: Tensor, batch: int) -> Tensor:
+    """The losses, if there is one for each record."""
+    if losses.shape != (batch,):
+        given = f"shape {tuple(losses.shape)} for {batch} records"
+        raise SettingError("loss_fn", given, "must give one loss a record, shape (B,)", "use reduction='none'")
+    return losses
+
+
+def taped(
+    model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor, params: Mapping[str, Tensor]
+) -> tuple[Tensor, list[Call]]:
+    """The losses and the calls that used parameters."""
+    tape = Tape(params, RULES)
+    with torch.enable_grad(), tape:
+        losses = one_loss_a_record(loss_fn(model(x.detach()), y), len(x))
+    if any(call.input._version != call.version for call in tape.calls):
+        raise UnsupportedError("a layer's input is changed in place afterwards")
+    return losses, tape.calls
+
+
+def output_gradients(losses: Tensor, calls: list[Call]) -> tuple[Tensor | None, ...]:
+    """The gradient of the summed loss at each call's output; None where the loss does not depend on it."""
+    if not calls or not losses.requires_grad:
+        return (None,) * len(calls)
+    edges = [call.edge for call in calls]
+    return torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
+
+
+def collect(
+    calls: list[Call], grads: tuple[Tensor | None, ...], layouts: tuple[Layout, ...], batch: int
+) -> list[Contribution]:
+    """Every call's contribution; a parameter used more than once has its gradients added before its norm is taken."""
+    live = [(c, g, at.before) for c, g, at in zip(calls, grads, layouts, strict=True) if g is not None]
+    uses = Counter(name for call, _, _ in live for name in (call.weight, call.bias) if name is not None)
+    found: list[Contribution] = []
+    shared: dict[str, Tensor] = {}
+    for call, grad, before in live:
+        if max(uses[name] for name in (call.weight, call.bias) if name is not None) == 1:
+            found += call.rule.contributions(call, grad, batch, before)
+            continue
+        for name, rows in call.rule.per_sample(call, grad, batch, before).items():
+            shared[name] = shared[name] + rows if name in shared else rows
+    return found + [Stored(name, rows) for name, rows in shared.items()]
+
+
+def fast_pass(
+    model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor, params: Mapping[str, Tensor], layouts: tuple[Layout, ...]
+) -> tuple[Tensor, list[Contribution]]:
+    """Losses and contributions of a batch, or UnsupportedError if the pass is not the one the layouts describe."""
+    losses, calls = taped(model, loss_fn, x, y, params)
+    if len(calls) != len(layouts) or not all(at.fits(call, len(x)) for at, call in zip(layouts, calls, strict=True)):
+        raise UnsupportedError("the model's calls differ from those examined")
+    grads = output_gradients(losses, calls)
+    return losses.detach(), collect(calls, grads, layouts, len(x))

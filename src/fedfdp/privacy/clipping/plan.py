@@ -1,0 +1,150 @@
+"""How a model is to be processed, found out once: by the rules if they are proven right on it, else record by record.
+
+The proof runs a few records together and each alone. It accepts the rules only if every layer's input for a record is
+the same both ways (which also tells where the batch dimension is) and the gradients are autograd's; it never guesses.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from fedfdp.privacy.clipping.contributions import Stored
+from fedfdp.privacy.clipping.fallback import loop_pass, vmap_pass
+from fedfdp.privacy.clipping.fast import Layout, LossFn, collect, output_gradients, taped
+from fedfdp.privacy.clipping.groups import Span
+from fedfdp.privacy.clipping.tape import Call, Still, UnsupportedError
+
+log = logging.getLogger("fedfdp")
+
+RECORDS = 3  # two records leave a folded batch of two rows ambiguous more often than three
+AGREE = 1e-3  # relative; kinks crossed by rounding and another order of summation stay below it
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to process a model: by rules with these layouts, through torch.func, or in a loop; and why not by rules."""
+
+    how: Literal["rules", "vmap", "loop"]
+    layouts: tuple[Layout, ...] = ()
+    reason: str = ""
+
+
+_plans: WeakKeyDictionary[nn.Module, dict[object, Plan]] = WeakKeyDictionary()
+
+
+def forget(model: nn.Module) -> None:
+    """Examine the model anew at its next use."""
+    _plans.pop(model, None)
+
+
+def plan_for(model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor, params: Mapping[str, Tensor]) -> Plan:
+    """The plan for batches like this one; made at the first and kept as long as the model lives."""
+    key = (
+        x.shape[1:],
+        x.dtype,
+        len(x) == 1,
+        tuple(params),
+        tuple(module.training for module in model.modules()),
+        getattr(loss_fn, "__code__", type(loss_fn)),
+    )
+    known = _plans.setdefault(model, {})
+    if key not in known:
+        plan, certain = examine(model, loss_fn, x, y, params)
+        if not certain:  # the records at hand were not fit to judge by
+            return plan
+        if plan.how != "rules" and all(old.reason != plan.reason for old in known.values()):
+            way = "torch.func" if plan.how == "vmap" else "a loop, one pass a record"
+            log.warning(
+                "%s: clipped through %s, slower than the layer rules: %s", type(model).__name__, way, plan.reason
+            )
+        known[key] = plan
+    return known[key]
+
+
+def examine(model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor, params: Mapping[str, Tensor]) -> tuple[Plan, bool]:
+    """A plan, and whether it may be kept; judged on a few finite records of the batch."""
+    usable = [i for i in range(min(len(x), 8 * RECORDS)) if not x.is_floating_point() or bool(x[i].isfinite().all())]
+    if not usable:
+        return Plan("loop", reason="no finite record"), False
+    few = torch.tensor(usable[:RECORDS], device=x.device)
+    x, y = x[few], y[few]
+    with Still():
+        reference = _gradients(*loop_pass(model, loss_fn, x, y, params))
+        certain = all(bool(g.isfinite().all()) for g in reference.values())
+        try:
+            layouts = _layouts(model, loss_fn, x, y, params)
+            losses, calls = taped(model, loss_fn, x, y, params)
+            found = collect(calls, output_gradients(losses, calls), layouts, len(x))
+            _agree(reference, found, params, len(x))
+            return Plan("rules", layouts), certain
+        except UnsupportedError as error:
+            reason = str(error)
+        try:
+            _agree(reference, vmap_pass(model, loss_fn, x, y, params)[1], params, len(x))
+            return Plan("vmap", reason=reason), certain
+        except (RuntimeError, UnsupportedError, ValueError, TypeError, NotImplementedError) as error:
+            first = str(error).strip().splitlines()[:1] or [type(error).__name__]
+            return Plan("loop", reason=f"{reason}; torch.func: {first[0]}"), certain
+
+
+def _gradients(losses: Tensor, contributions: list[Any]) -> dict[str, Tensor]:
+    return {c.name: c.rows for c in contributions if isinstance(c, Stored)}
+
+
+def _agree(reference: dict[str, Tensor], found: list[Any], params: Mapping[str, Tensor], batch: int) -> None:
+    """Raise unless the contributions give every record's gradient as autograd gives it for the record alone."""
+    device = next(iter(params.values())).device
+    for record in range(batch):
+        sums = {name: torch.zeros(1, *p.shape, dtype=p.dtype, device=p.device) for name, p in params.items()}
+        c = torch.zeros(batch, dtype=next(iter(params.values())).dtype, device=device)
+        c[record] = 1
+        for contribution in found:
+            contribution.add_to(sums, c, [Span(0, 0, batch)])
+        for name, right in reference.items():
+            error = torch.linalg.vector_norm(sums[name][0] - right[record])
+            if not error <= AGREE * torch.linalg.vector_norm(right[record]) + 1e-7:
+                raise UnsupportedError(f"{name}: its gradient for a record depends on the other records, or on chance")
+
+
+def _layouts(
+    model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor, params: Mapping[str, Tensor]
+) -> tuple[Layout, ...]:
+    """Where each call keeps the records, from the inputs of the batch and of each record alone."""
+    together = taped(model, loss_fn, x, y, params)[1]
+    alone = [taped(model, loss_fn, x[i : i + 1], y[i : i + 1], params)[1] for i in range(len(x))]
+    if any(len(calls) != len(together) for calls in alone):
+        raise UnsupportedError("the model makes other calls for a batch than for a record")
+    return tuple(_layout(call, [calls[k] for calls in alone]) for k, call in enumerate(together))
+
+
+def _layout(call: Call, alone: list[Call]) -> Layout:
+    batch, rows, name = len(alone), alone[0].rows, call.weight or call.bias
+    if any((c.rule, c.weight, c.bias, c.rows) != (call.rule, call.weight, call.bias, rows) for c in alone):
+        raise UnsupportedError(f"{name}: called otherwise for a batch than for a record")
+    if call.rows != rows * batch:
+        raise UnsupportedError(f"{name}: its input does not grow with the batch")
+    fitting = [before for before in _divisors(rows) if _same(call, alone, before)] if batch > 1 else [1]
+    if not fitting:
+        raise UnsupportedError(f"{name}: a record's values depend on the other records, or on chance")
+    if len(fitting) > 1:
+        raise UnsupportedError(f"{name}: which rows belong to which record cannot be told apart")
+    return Layout(type(call.rule).__name__, call.weight, call.bias, rows, fitting[0])
+
+
+def _same(call: Call, alone: list[Call], before: int) -> bool:
+    rows = call.input.reshape(before, len(alone), call.rows // len(alone) // before, -1)
+    for record, single in enumerate(alone):
+        right = single.input.reshape(before, rows.shape[2], -1)
+        unit = 256 * torch.finfo(right.dtype).eps if right.is_floating_point() else 0
+        if not bool(((rows[:, record] - right).abs() <= unit * right.abs().max()).all()):
+            return False
+    return True
+
+
+def _divisors(number: int) -> Iterator[int]:
+    return (n for n in range(1, number + 1) if number % n == 0)

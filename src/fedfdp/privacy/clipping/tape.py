@@ -1,0 +1,163 @@
+"""Sees every use of a trainable parameter in a forward pass and notes the calls whose gradients a rule can work out.
+
+It watches functions, not modules, so tied weights, functional calls and attention's packed projection are seen too.
+Never changes the model: the watched functions get detached parameters, and an unknown use ends the pass.
+"""
+
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from fedfdp.privacy.clipping.contributions import Contribution
+
+
+class UnsupportedError(Exception):
+    """A use of parameters that no rule covers; the pass is done another way."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a known function: the parameters it used, on what, and where its output's gradient arrives."""
+
+    rule: "Rule"
+    weight: str | None
+    bias: str | None
+    input: Tensor
+    options: Any
+    rows: int  # how many independent rows the input holds, over all records
+    version: int
+    edge: GradientEdge
+
+
+class Rule:
+    """How one function's per-sample parameter gradients follow from its input and its output's gradient."""
+
+    functions: tuple[Callable[..., Tensor], ...]
+
+    def bind(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None, Tensor | None, Any]:
+        """(input, weight, bias, options) of a call; its signature is the function's."""
+        raise UnsupportedError
+
+    def rows(self, input: Tensor, options: Any) -> int:
+        raise UnsupportedError
+
+    def per_sample(self, call: Call, grad: Tensor, batch: int, before: int) -> dict[str, Tensor]:
+        """The gradients of `call` by parameter name, (B, *shape), rows laid out as (before, batch, after)."""
+        raise UnsupportedError
+
+    def contributions(self, call: Call, grad: Tensor, batch: int, before: int) -> list[Contribution]:
+        """The same in the cheapest form, for parameters that no other call uses."""
+        raise UnsupportedError
+
+
+class _Start(torch.autograd.Function):
+    """Gives an output that depends on no parameter or input with a gradient its own place in the graph."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, anchor: Tensor) -> Tensor:
+        ctx.mark_dirty(output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, None]:
+        return None, None
+
+
+# Attention dispatches as one opaque function; its code, told that nobody watches the door, runs its steps in sight.
+_steps_of_attention = types.FunctionType(
+    functional.multi_head_attention_forward.__code__,
+    {**vars(functional), "has_torch_function": lambda tensors: False},
+    argdefs=functional.multi_head_attention_forward.__defaults__,
+)
+_DROPOUTS = {
+    functional.dropout,
+    functional.dropout1d,
+    functional.dropout2d,
+    functional.dropout3d,
+    functional.alpha_dropout,
+    functional.feature_alpha_dropout,
+}
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+class Still(TorchFunctionMode):
+    """Dropout switched off without touching the model: for comparing passes with each other."""
+
+    def __torch_function__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is functional.multi_head_attention_forward:
+            with self:
+                return _steps_of_attention(*args, **kwargs)
+        if func in _DROPOUTS:
+            return args[0]
+        if func is functional.scaled_dot_product_attention:
+            names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+            return func(**{**dict(zip(names, args, strict=False)), **kwargs, "dropout_p": 0.0})
+        return func(*args, **kwargs)
+
+
+class Tape(TorchFunctionMode):
+    """Notes the calls of known functions on the parameters named; raises UnsupportedError for any other use of them."""
+
+    def __init__(self, parameters: Mapping[str, Tensor], rules: Mapping[Any, Rule]) -> None:
+        super().__init__()
+        self.calls: list[Call] = []
+        self._names = {id(parameter): name for name, parameter in parameters.items()}
+        self._rules = rules
+        self._anchor: Tensor | None = None
+
+    def __torch_function__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is functional.multi_head_attention_forward:
+            with self:
+                return _steps_of_attention(*args, **kwargs)
+        used = [self._names[id(t)] for t in _tensors((args, tuple(kwargs.values()))) if id(t) in self._names]
+        if not used:
+            return func(*args, **kwargs)
+        if func in self._rules:
+            return self._note(self._rules[func], func, used, args, kwargs)
+        result = func(*args, **kwargs)
+        if isinstance(result, Tensor) or any(True for _ in _tensors([result])):
+            raise UnsupportedError(f"{used[0]} is used by {getattr(func, '__name__', func)}")
+        return result  # a shape, a device, a dtype: no gradient flows through it
+
+    def _note(self, rule: Rule, func: Any, used: list[str], args: Any, kwargs: Any) -> Tensor:
+        input, weight, bias, options = rule.bind(*args, **kwargs)
+        names = [self._names.get(id(t)) for t in (weight, bias)]
+        if sorted(used) != sorted(name for name in names if name is not None):
+            raise UnsupportedError(f"{used[0]} is used as data")
+        plain = {id(t): t.detach() for t in (weight, bias) if t is not None and id(t) in self._names}
+        output: Tensor = func(
+            *(plain.get(id(a), a) for a in args), **{key: plain.get(id(a), a) for key, a in kwargs.items()}
+        )
+        if not output.requires_grad:
+            if self._anchor is None:
+                self._anchor = torch.zeros((), device=output.device, requires_grad=True)
+            output = _Start.apply(output, self._anchor)  # type: ignore[no-untyped-call]
+        self.calls.append(
+            Call(
+                rule=rule,
+                weight=names[0],
+                bias=names[1],
+                input=input.detach(),
+                options=options,
+                rows=rule.rows(input, options),
+                version=input._version,
+                edge=get_gradient_edge(output),
+            )
+        )
+        return output
