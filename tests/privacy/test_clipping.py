@@ -56,11 +56,11 @@ def test_by_hand_with_the_default_coefficient():
     assert one.norms.tolist() == [2.0, 3.0]
     torch.testing.assert_close(one.coefficients, torch.tensor([1 / 2, 1 / 3]))
     assert (one.skipped, one.sensitivity) == (0, 1.0)
-    assert clipped_sum(slope(), squared, x, y, clip=2.5).grads["weight"].tolist() == [[0.5]]
+    torch.testing.assert_close(clipped_sum(slope(), squared, x, y, clip=2.5).grads["weight"], torch.tensor([[0.5]]))
 
 
 def test_by_hand_with_a_coefficient_of_loss_and_norm():
-    # Losses 2 and 0.5, norms 2 and 3: wanted 2 − 1 = 1 and 0.5 − 1 = −0.5, limits 2.5/2 and 2.5/3: −2·1 + 3·(−0.5) = −3.5
+    # Losses 2 and 0.5, norms 2 and 3: wanted 2 − 1 = 1 and 0.5 − 1 = −0.5, limits 1.25 and 0.83: −2·1 + 3·(−0.5)
     x, y = torch.tensor([[1.0], [3.0]]), torch.tensor([2.0, -1.0])
     found = clipped_sum(slope(), squared, x, y, clip=2.5, coefficient=lambda loss, norm: loss - 1)
     torch.testing.assert_close(found.grads["weight"], torch.tensor([[-3.5]]))
