@@ -1,1 +1,50 @@
 """Federated learning that is private for every record, fair to every data holder, and accurate."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedfdp.algorithms import FedAvg, FedFair, FedFDP
+    from fedfdp.config import Config
+    from fedfdp.data import Federation
+    from fedfdp.errors import FedFDPError
+    from fedfdp.privacy.dpsgd import DPSGD
+    from fedfdp.runs import RunFolder
+    from fedfdp.server import Server
+    from fedfdp.training import Result, train
+
+# Loaded when first used: the command line answers --help without importing torch.
+_HOME = {
+    "Config": "fedfdp.config",
+    "DPSGD": "fedfdp.privacy.dpsgd",
+    "FedAvg": "fedfdp.algorithms",
+    "FedFDP": "fedfdp.algorithms",
+    "FedFDPError": "fedfdp.errors",
+    "FedFair": "fedfdp.algorithms",
+    "Federation": "fedfdp.data",
+    "Result": "fedfdp.training",
+    "RunFolder": "fedfdp.runs",
+    "Server": "fedfdp.server",
+    "train": "fedfdp.training",
+}
+
+__all__ = [
+    "DPSGD",
+    "Config",
+    "FedAvg",
+    "FedFDP",
+    "FedFDPError",
+    "FedFair",
+    "Federation",
+    "Result",
+    "RunFolder",
+    "Server",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name not in _HOME:
+        raise AttributeError(f"module 'fedfdp' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)

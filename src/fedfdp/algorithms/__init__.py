@@ -1,1 +1,29 @@
+"""The methods, one file each, by name or by import path."""
 
+import importlib
+
+from fedfdp.algorithms.base import Algorithm
+from fedfdp.algorithms.fedavg import FedAvg
+from fedfdp.algorithms.fedfair import FedFair
+from fedfdp.algorithms.fedfdp import FedFDP
+from fedfdp.errors import SettingError, nearest
+
+__all__ = ["ALGORITHMS", "Algorithm", "FedAvg", "FedFDP", "FedFair", "find"]
+
+ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (FedAvg, FedFair, FedFDP)}
+
+
+def find(name: str) -> type[Algorithm]:
+    """The method of that name, or the class at `package.module:Class`."""
+    if ":" in name:
+        module, _, attribute = name.partition(":")
+        try:
+            kind = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise SettingError("algorithm.name", name, f"cannot be imported: {error}", "check PYTHONPATH") from None
+        if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
+            raise SettingError("algorithm.name", name, "not a class derived from fedfdp.algorithms.Algorithm")
+        return kind
+    if name not in ALGORITHMS:
+        raise SettingError("algorithm.name", name, nearest(name, ALGORITHMS), "or package.module:Class")
+    return ALGORITHMS[name]

@@ -1,1 +1,70 @@
+"""Models by name, by import path, or any `nn.Module`. Building one never touches torch's global random state."""
 
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedfdp.errors import SettingError, nearest
+from fedfdp.models.zoo import linear, mlp, paper_cnn, small_cnn
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "paper-cnn": paper_cnn,
+    "small-cnn": small_cnn,
+    "mlp": mlp,
+    "linear": linear,
+}
+
+
+def build(
+    name: str, *, input_shape: tuple[int, ...], outputs: int, seed: int, arguments: dict[str, Any] | None = None
+) -> nn.Module:
+    """The model of that name for such records, or the one at `package.module:Class`, initialised from the seed."""
+    arguments = arguments or {}
+    factory = _imported(name) if ":" in name else MODELS.get(name)
+    if factory is None:
+        raise SettingError("model.name", name, nearest(name, MODELS), "or package.module:Class")
+    if ":" not in name:
+        arguments = {"input_shape": input_shape, "outputs": outputs, **arguments}
+    try:
+        inspect.signature(factory).bind(**arguments)
+    except TypeError as error:
+        allowed = f"{name} takes {inspect.signature(factory)}"
+        raise SettingError("model.arguments", arguments, f"{error}; {allowed}") from None
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return factory(**arguments)
+
+
+def check_output(model: nn.Module, *, input_shape: tuple[int, ...], outputs: int, classification: bool) -> None:
+    """Raises unless the model takes such records and answers with one value for each output."""
+    training = model.training
+    try:
+        with torch.inference_mode():
+            device = next(model.parameters()).device
+            shape = tuple(model.eval()(torch.zeros(2, *input_shape, device=device)).shape)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        allowed = f"cannot take records of shape {input_shape}: {reason}"
+        raise SettingError("model", type(model).__name__, allowed, "choose another model or reshape the data") from None
+    finally:
+        model.train(training)
+    fits = shape == (2, outputs) or (not classification and outputs == 1 and shape == (2,))
+    if not fits:
+        expected = f"(records, {outputs})" + (" for that many classes" if classification else "")
+        allowed = f"gives outputs of shape (records, {', '.join(map(str, shape[1:]))}), expected {expected}"
+        raise SettingError("model", type(model).__name__, allowed, "change the last layer")
+
+
+def _imported(path: str) -> Callable[..., nn.Module]:
+    module, _, attribute = path.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise SettingError("model.name", path, f"cannot be imported: {error}", "check PYTHONPATH") from None
+    if not callable(factory):
+        raise SettingError("model.name", path, "neither a class nor a function that makes a module")
+    return factory  # type: ignore[no-any-return]

@@ -1,0 +1,221 @@
+"""What a federated method is: hyper-parameters, four records and five functions over them.
+
+A method says what clients and server compute. It never sees noise, files or networks: it asks its client for a gradient
+and gets a plain or a private one.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+
+from fedfdp import weights as w
+from fedfdp.errors import SettingError
+from fedfdp.fairness.coefficients import Coefficient, PlainClip
+from fedfdp.privacy.accounting import Event
+from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.records import Weights
+
+
+@dataclass(frozen=True)
+class Population:
+    """What is public about the clients: how many, how many records they declare together, how many classes."""
+
+    clients: int
+    records: int
+    classes: int | None
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """All the server remembers from round to round."""
+
+    round: int
+    weights: Weights
+    population: Population
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """What every client of a round receives."""
+
+    round: int
+    weights: Weights
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What a client sends: its update w_i − w_t, and the number of records it declares."""
+
+    client: str
+    records: int
+    update: Weights
+
+
+@dataclass(frozen=True)
+class ClientState:
+    """All a client remembers from round to round, besides its ledger."""
+
+
+@dataclass(frozen=True)
+class LossQuery:
+    """The batch's mean loss, each clamped to [0, bound]: at the same weights, or at what `at` makes of the gradient.
+
+    With `count`, also the fraction of the losses that lie within the bound.
+    """
+
+    bound: float
+    count: bool = False
+    at: Callable[[Weights], Weights] | None = None
+
+
+@dataclass(frozen=True)
+class Released:
+    """What came out of one batch: a mean gradient; where asked for, a mean loss and the fractions within the bounds."""
+
+    gradient: Weights
+    loss: float | None = None
+    losses_within: float | None = None
+    norms_within: float | None = None
+
+
+class Batch(Protocol):
+    """One batch of a client's records. A private one is secret and answers once."""
+
+    def release(
+        self,
+        weights: Weights,
+        *,
+        coefficient: Coefficient,
+        loss: LossQuery | None = None,
+        count_norms: bool = False,
+    ) -> Released:
+        """All that leaves this batch, in one call. Under privacy it is one event, every part of it noised.
+
+        A plain batch always tells its mean loss.
+        """
+        ...
+
+
+class Client(Protocol):
+    """What a method may ask of a client in one round."""
+
+    name: str
+    records: int
+    privacy: DPSGD | None
+
+    def batches(self, *, steps: int | None, epochs: int | None, batch_size: int) -> Iterator[Batch]:
+        """`steps` batches, or `epochs` passes; Poisson-sampled under privacy, shuffled minibatches otherwise."""
+        ...
+
+    def loss(self, weights: Weights) -> float:
+        """The mean loss on all of the client's records; only without privacy."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm(ABC):
+    """A method with its hyper-parameters. Subclasses override what differs from federated averaging."""
+
+    lr: float = 0.1
+    local_steps: int | None = None
+    local_epochs: int | None = None
+    batch_size: int = 64
+
+    name: ClassVar[str]
+    State: ClassVar[type[Any]] = ServerState
+    Message: ClassVar[type[Any]] = Broadcast
+    Reply: ClassVar[type[Any]] = Upload
+    Memory: ClassVar[type[Any]] = ClientState
+
+    def __post_init__(self) -> None:
+        self.require(0 < self.lr < float("inf"), "lr", "a step size above 0", "0.1 is usual")
+        for name in ("local_steps", "local_epochs"):
+            value = getattr(self, name)
+            self.require(value is None or value >= 1, name, "1 or more", "1 is usual")
+        both = self.local_steps is not None and self.local_epochs is not None
+        self.require(not both, "local_epochs", "not together with local_steps", "leave one of them out")
+        self.require(self.batch_size >= 1, "batch_size", "1 or more", "64 is usual")
+
+    def require(self, ok: bool, name: str, allowed: str, fix: str) -> None:
+        """A SettingError that names the hyper-parameter unless `ok`."""
+        if not ok:
+            raise SettingError(f"algorithm.{name}", getattr(self, name), allowed, fix)
+
+    def check_privacy(self, privacy: DPSGD | None) -> None:  # noqa: B027
+        """Raises where the method exists only with, or only without, privacy."""
+
+    # What a private round costs -------------------------------------------------------------------------------------
+
+    def private_steps(self, broadcast: Broadcast | None, privacy: DPSGD) -> int:
+        """K, the batches of a private round: E epochs are E·⌈1/q⌉ of them."""
+        if self.local_epochs is not None:
+            return self.local_epochs * -int(-1 // privacy.q)
+        return self.local_steps or 1
+
+    def joint_event(self, privacy: DPSGD) -> Event:
+        """The batch of a round that releases most: the gradient alone, or with a loss and counts."""
+        return privacy.event()
+
+    def events(self, broadcast: Broadcast | None, privacy: DPSGD) -> tuple[Event, ...]:
+        """Every event of one round, known before it: K − 1 gradients and one joint event."""
+        steps, plain, joint = self.private_steps(broadcast, privacy), privacy.event(), self.joint_event(privacy)
+        if joint == plain:
+            return (replace(plain, count=steps),)
+        return (joint,) if steps == 1 else (replace(plain, count=steps - 1), joint)
+
+    # The two sides --------------------------------------------------------------------------------------------------
+
+    def init(self, weights: Weights, population: Population) -> Any:
+        """The server's state before round 0."""
+        return ServerState(0, weights, population)
+
+    def broadcast(self, state: Any) -> Any:
+        """What the round's clients receive."""
+        return Broadcast(state.round, state.weights)
+
+    def memory(self) -> Any:
+        """A client's state before its first round."""
+        return ClientState()
+
+    def coefficient(self, broadcast: Any, privacy: DPSGD | None) -> Coefficient:
+        """What is wanted of each record; engines that compute many clients at once ask it too."""
+        return PlainClip(privacy.clip if privacy else float("inf"))
+
+    @abstractmethod
+    def local(self, broadcast: Any, memory: Any, client: Client) -> tuple[Any, Any]:
+        """A client's round: what it uploads, and its new state."""
+
+    def aggregate(self, state: Any, uploads: Iterable[Any]) -> Any:
+        """The new state: w_t + Σ p_i (w_i − w_t), p over those that took part. Uploads are read once, one at a time."""
+        total, records = w.zeros_like(state.weights), 0
+        for upload in uploads:
+            w.add_(total, upload.update, scale=upload.records)
+            records += upload.records
+        moved = w.add(state.weights, total, scale=1 / records) if records else state.weights
+        return replace(state, round=state.round + 1, weights=moved)
+
+    # Help for subclasses --------------------------------------------------------------------------------------------
+
+    def batches(self, broadcast: Any, client: Client) -> Iterator[Batch]:
+        """The round's batches of one client, as the hyper-parameters say."""
+        if client.privacy is not None:
+            steps = self.private_steps(broadcast, client.privacy)
+            return client.batches(steps=steps, epochs=None, batch_size=self.batch_size)
+        epochs = None if self.local_steps is not None else self.local_epochs or 1
+        return client.batches(steps=self.local_steps, epochs=epochs, batch_size=self.batch_size)
+
+
+def descend(
+    start: Weights, batches: Iterable[Batch], *, lr: float, direction: Callable[[Batch, Weights], Weights]
+) -> Weights:
+    """w_i − w_t after the round's steps w ← w − η·direction(batch, w): the one local loop of every method.
+
+    Corrections that read no data (proximal terms, control variates) go into `direction`, after the release.
+    """
+    update: Weights | None = None
+    for batch in batches:
+        here = start if update is None else w.add(start, update)
+        step = direction(batch, here)
+        update = w.multiply(step, -lr) if update is None else w.add(update, step, scale=-lr)
+    return w.zeros_like(start) if update is None else update

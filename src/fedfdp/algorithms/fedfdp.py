@@ -1,0 +1,192 @@
+"""FedFDP, Alg. 2 of the paper made safe, and more: fair clipping, a private loss, fairness at the server.
+
+The paper's fairness acts through each record's clipping coefficient; with its C = 0.1 nearly every record is clipped to
+C whatever its weight, and λ does nothing. `server_lam` acts on the aggregated updates instead, from losses already
+released: free of privacy cost, and it works at any C.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
+
+from fedfdp import weights as w
+from fedfdp.algorithms.base import (
+    Algorithm,
+    Batch,
+    Broadcast,
+    Client,
+    LossQuery,
+    Population,
+    Released,
+    ServerState,
+    Upload,
+    descend,
+)
+from fedfdp.algorithms.fedfair import first_loss
+from fedfdp.errors import SettingError
+from fedfdp.fairness.bounds import mean_bound, quantile_bound
+from fedfdp.fairness.coefficients import Coefficient, Form, fair_clip
+from fedfdp.fairness.weights import fair_weight
+from fedfdp.privacy.accounting import Event
+from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.records import Weights
+
+
+@dataclass(frozen=True)
+class FDPState(ServerState):
+    loss: float  # F(w_t) = Σ p_i F̄_i, from released losses
+    clip_scale: float = 1.0  # the current bound C as a multiple of the configured one
+    losses: dict[str, float] = field(default_factory=dict)  # F̄_i: the released losses, smoothed over rounds
+
+
+@dataclass(frozen=True)
+class FDPBroadcast(Broadcast):
+    loss: float
+    clip_scale: float
+
+
+@dataclass(frozen=True)
+class FDPUpload(Upload):
+    loss: float  # F̃_i
+    norms_within: float | None  # the noised fraction of gradients that C does not clip
+
+
+@dataclass(frozen=True)
+class FDPMemory:
+    loss_bound: float  # C_l of the next round
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedFDP(Algorithm):
+    """Fair, private federated learning. `lam` weighs records at the clients, `server_lam` updates at the server."""
+
+    lr: float = 16.0
+    lam: float = 0.0
+    coefficients: Form = "bounded"
+    kappa: float = 2.0
+    gamma: float = 0.01
+    loss_at: Literal["global", "local"] = "global"
+    loss_bound: Literal["fixed", "mean", "quantile"] = "fixed"
+    loss_clip: float = 2.5
+    loss_floor: float = 0.01
+    loss_ceiling: float = 10.0
+    quantile: float = 0.95
+    clip_bound: Literal["fixed", "quantile"] = "fixed"
+    clip_quantile: float = 0.5
+    quantile_step: float = 0.2
+    server_lam: float = 5.0
+    server_low: float = 0.1
+    server_high: float = 10.0
+    smoothing: float = 0.9
+    initial_loss: float | None = None
+
+    name: ClassVar[str] = "fedfdp"
+    State: ClassVar[type] = FDPState
+    Message: ClassVar[type] = FDPBroadcast
+    Reply: ClassVar[type] = FDPUpload
+    Memory: ClassVar[type] = FDPMemory
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        infinity = float("inf")
+        for name in ("lam", "server_lam"):
+            self.require(0 <= getattr(self, name) < infinity, name, "a fairness λ of 0 or more", "0 switches it off")
+        self.require(1 <= self.kappa < infinity, "kappa", "1 or more", "2 lets a record count for up to twice the mean")
+        self.require(0 <= self.server_low <= 1, "server_low", "between 0 and 1", "0.1 is usual")
+        self.require(1 <= self.server_high < infinity, "server_high", "1 or more", "10 is usual")
+        self.require(0 <= self.smoothing < 1, "smoothing", "at least 0, below 1", "0 takes each round's loss as it is")
+        for name in ("gamma", "loss_floor", "loss_clip", "quantile_step"):
+            self.require(0 < getattr(self, name) < infinity, name, "a number above 0", "leave it out for the default")
+        for name in ("quantile", "clip_quantile"):
+            self.require(0 < getattr(self, name) < 1, name, "strictly between 0 and 1", "leave it out for the default")
+        fits = self.loss_floor <= self.loss_clip <= self.loss_ceiling < infinity
+        self.require(fits, "loss_clip", f"within [{self.loss_floor}, {self.loss_ceiling}]", "move floor or ceiling")
+
+    def check_privacy(self, privacy: DPSGD | None) -> None:
+        if privacy is None and (self.coefficients == "automatic" or self.clip_bound == "quantile"):
+            name = "coefficients" if self.coefficients == "automatic" else "clip_bound"
+            raise SettingError(f"algorithm.{name}", getattr(self, name), "only with privacy", "leave it out")
+
+    def joint_event(self, privacy: DPSGD) -> Event:
+        return privacy.event(losses=1, counts=(self.loss_bound == "quantile") + (self.clip_bound == "quantile"))
+
+    def init(self, weights: Weights, population: Population) -> FDPState:
+        return FDPState(0, weights, population, first_loss(self.initial_loss, population))
+
+    def broadcast(self, state: FDPState) -> FDPBroadcast:
+        return FDPBroadcast(state.round, state.weights, state.loss, state.clip_scale)
+
+    def memory(self) -> FDPMemory:
+        return FDPMemory(self.loss_clip)
+
+    def coefficient(self, broadcast: FDPBroadcast, privacy: DPSGD | None) -> Coefficient:
+        return fair_clip(
+            self.coefficients,
+            clip=broadcast.clip_scale * privacy.clip if privacy else float("inf"),
+            lam=self.lam,
+            reference=broadcast.loss,
+            kappa=self.kappa,
+            gamma=self.gamma,
+        )
+
+    def local(self, broadcast: FDPBroadcast, memory: FDPMemory, client: Client) -> tuple[FDPUpload, FDPMemory]:
+        coefficient = self.coefficient(broadcast, client.privacy)
+        steps = list(self.batches(broadcast, client))
+        joint = steps[0] if self.loss_at == "global" else steps[-1]  # the batch that releases its loss too
+        answers: list[Released] = []
+
+        def fair_gradient(batch: Batch, here: Weights) -> Weights:
+            if batch is not joint:
+                return batch.release(here, coefficient=coefficient).gradient
+            count = self.loss_bound == "quantile"
+            after = None if self.loss_at == "global" else lambda g: w.add(here, g, scale=-self.lr)
+            query = LossQuery(memory.loss_bound, count=count, at=after)
+            count_norms = self.clip_bound == "quantile"
+            answers.append(batch.release(here, coefficient=coefficient, loss=query, count_norms=count_norms))
+            return answers[0].gradient
+
+        update = descend(broadcast.weights, steps, lr=self.lr, direction=fair_gradient)
+        loss = answers[0].loss
+        assert loss is not None
+        upload = FDPUpload(client.name, client.records, update, loss, answers[0].norms_within)
+        return upload, FDPMemory(self.next_loss_bound(memory.loss_bound, answers[0]))
+
+    def next_loss_bound(self, bound: float, released: Released) -> float:
+        """C_l of the client's next round."""
+        limits = {"floor": self.loss_floor, "ceiling": self.loss_ceiling}
+        if self.loss_bound == "mean" and released.loss is not None:
+            return mean_bound(released.loss, **limits)
+        if self.loss_bound == "quantile" and released.losses_within is not None:
+            within = released.losses_within
+            return quantile_bound(bound, within, quantile=self.quantile, step=self.quantile_step, **limits)
+        return bound
+
+    def aggregate(self, state: FDPState, uploads: Iterable[FDPUpload]) -> FDPState:
+        """w_t + Σ ω_i (w_i − w_t)/Σ ω_i with ω_i = p_i·clamp(1 + λ_s(F̄_i − F)): read once, one upload at a time."""
+        total, weight = w.zeros_like(state.weights), 0.0
+        losses, loss, within, records = dict(state.losses), 0.0, 0.0, 0
+        for upload in uploads:
+            before = losses.get(upload.client, state.loss)
+            smooth = self.smoothing * before + (1 - self.smoothing) * upload.loss
+            limits = {"low": self.server_low, "high": self.server_high}
+            omega = upload.records * fair_weight(smooth, state.loss, lam=self.server_lam, **limits)
+            w.add_(total, upload.update, scale=omega)
+            losses[upload.client] = smooth
+            weight += omega
+            loss += upload.records * smooth
+            within += upload.records * (upload.norms_within or 0.0)
+            records += upload.records
+        if not records:
+            return replace(state, round=state.round + 1)
+        moved = w.add(state.weights, total, scale=1 / weight) if weight else state.weights
+        scale = self.next_clip_scale(state.clip_scale, within / records)
+        return replace(
+            state, round=state.round + 1, weights=moved, loss=loss / records, losses=losses, clip_scale=scale
+        )
+
+    def next_clip_scale(self, scale: float, within: float) -> float:
+        """C of the next round over the configured C, from all clients' noised counts together."""
+        if self.clip_bound == "fixed":
+            return scale
+        limits = {"floor": 1e-3, "ceiling": 1e3}
+        return quantile_bound(scale, within, quantile=self.clip_quantile, step=self.quantile_step, **limits)

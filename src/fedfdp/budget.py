@@ -1,0 +1,57 @@
+"""ε, σ and rounds of a run: whichever is left out is solved from the other two. Never on the unaffordable side."""
+
+from dataclasses import replace
+
+from fedfdp.algorithms.base import Algorithm
+from fedfdp.errors import BudgetError, SettingError
+from fedfdp.privacy.accounting import epsilon as epsilon_of
+from fedfdp.privacy.accounting import max_count
+from fedfdp.privacy.accounting.events import effective_sigma, repeat
+from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.privacy.planning import plan
+
+
+def resolve_privacy(privacy: DPSGD | None, algorithm: Algorithm, rounds: int | None) -> tuple[DPSGD | None, int]:
+    """The settings with nothing left open, and the number of rounds; a contradiction between all three is refused."""
+    if privacy is None:
+        if rounds is None:
+            raise SettingError("rounds", None, "needed without privacy: nothing else ends the run", "set rounds = 100")
+        return None, rounds
+    missing = [name for name in ("epsilon", "sigma") if getattr(privacy, name) is None] + ["rounds"] * (rounds is None)
+    if len(missing) > 1:
+        allowed = f"left out together with {missing[1]}, and one can be solved"
+        raise SettingError(f"privacy.{missing[0]}", None, allowed, "set one of them")
+    if privacy.sigma is None:
+        assert rounds is not None
+        privacy = replace(privacy, sigma=_smallest_sigma(privacy, algorithm, rounds))
+    step = algorithm.events(None, privacy)
+    if privacy.epsilon is None:
+        assert rounds is not None
+        cost = epsilon_of(repeat(step, rounds), privacy.delta, accountant=privacy.accountant)
+        return replace(privacy, epsilon=cost), rounds
+    affordable = max_count(step, privacy.epsilon, privacy.delta, accountant=privacy.accountant)
+    if affordable < 1:
+        cost = epsilon_of(step, privacy.delta, accountant=privacy.accountant)
+        raise BudgetError(
+            f"privacy.epsilon = {privacy.epsilon:g}: a single round with sigma = {privacy.noise:g}, q = {privacy.q:g} "
+            f"costs {cost:.4g}; raise epsilon or sigma, or lower q"
+        )
+    if rounds is not None and rounds > affordable:
+        allowed = f"at most {affordable} rounds fit epsilon = {privacy.epsilon:g} with sigma = {privacy.noise:g}"
+        raise SettingError("rounds", rounds, allowed, "lower rounds, raise epsilon or sigma, or leave one of them out")
+    return privacy, rounds or affordable
+
+
+def _smallest_sigma(privacy: DPSGD, algorithm: Algorithm, rounds: int) -> float:
+    """σ of a method whose round is K − 1 gradients and one joint event."""
+    events = algorithm.events(None, replace(privacy, sigma=1.0))
+    beside = events[-1].sigmas[1:]  # what the joint event releases beside the gradient
+    return plan(
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        q=privacy.q,
+        sigma_loss=effective_sigma(beside) if beside else None,
+        rounds=rounds,
+        local_steps=sum(event.count for event in events),
+        accountant=privacy.accountant,
+    ).sigma

@@ -1,0 +1,32 @@
+"""The `fedfdp` command. Each command is a module; none imports torch before it has to."""
+
+import sys
+
+import typer
+
+from fedfdp.cli import data
+from fedfdp.cli.plan import plan
+from fedfdp.cli.run import run
+from fedfdp.cli.show import show
+from fedfdp.errors import FedFDPError
+
+app = typer.Typer(
+    name="fedfdp",
+    help="Federated learning that is private for every record, fair to every data holder, and accurate.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("run")(run)
+app.command("show")(show)
+app.command("plan")(plan)
+app.add_typer(data.app, name="data")
+
+
+def main() -> None:
+    """Runs the command line; what the user can fix is one line and exit code 2."""
+    try:
+        app()
+    except FedFDPError as error:
+        print(f"fedfdp: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,136 @@
+"""What a person sees of a run: a live line while it goes on, on stderr, and the result at its end."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fedfdp.config import Config
+from fedfdp.training import Result, Update
+
+_BLOCKS = " ▏▎▍▌▋▊▉█"
+
+
+class Watcher:
+    """Follows a run: a bar with the time left on a terminal, a line an evaluation elsewhere."""
+
+    def __init__(self, config: Config) -> None:
+        self.config, self.console = config, Console(stderr=True)
+        columns = (
+            TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[seen]}"),
+            TimeRemainingColumn(compact=True),
+        )
+        self.bar = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
+        self.task = self.bar.add_task("", total=config.rounds, seen="starting")
+        self.started: tuple[float, int] | None = None
+
+    def __enter__(self) -> "Watcher":
+        private = self.config.privacy
+        budget = (
+            f", ε ≤ {private.epsilon:g} at δ = {private.delta:g}" if private and private.epsilon else ", not private"
+        )
+        kind, data = type(self.config.algorithm).__name__, self.config.data
+        text = f"{kind} on {data.source}, {data.clients} clients, {self.config.rounds} rounds{budget}"
+        self.console.print(text, highlight=False)
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self.bar.stop()
+
+    def __call__(self, update: Update) -> None:
+        step = update.step
+        now = time.monotonic()
+        if self.started is None:
+            self.started = (now, step.round)
+        seen = _seen(update)
+        self.bar.update(self.task, completed=step.round, seen=seen)
+        if step.evaluation is not None and not self.console.is_terminal:
+            first, since = self.started[1], now - self.started[0]
+            left = since / max(step.round - first, 1) * (step.rounds - step.round)
+            print(f"round {step.round}/{step.rounds}  {seen}  {_clock(left)} left", file=sys.stderr, flush=True)
+
+    def show(self, result: Result) -> None:
+        """The result, and how the model serves each client."""
+        console, summary = Console(), result.summary
+        table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+        for name, value in _lines(summary):
+            table.add_row(name, value)
+        console.print(table, highlight=False)
+        console.print(_per_client(result.history[-1]["clients"]["accuracy"]), highlight=False)
+        if result.folder is not None:
+            console.print(
+                f"\nkept in {result.folder}; compare runs with: fedfdp show {result.folder} …", highlight=False
+            )
+
+
+def _seen(update: Update) -> str:
+    """Accuracy, Ψ and worst client when last looked at; the ε spent of the budget."""
+    parts = []
+    if update.history:
+        last = update.history[-1]
+        if last["accuracy"] is not None:
+            parts.append(f"accuracy {last['accuracy']:.2%}")
+        else:
+            parts.append(f"loss {number(last['loss'])}")
+        parts.append(f"Ψ {number(last['psi'])}")
+        if last["worst_accuracy"] is not None:
+            parts.append(f"worst {last['worst_accuracy']:.1%}")
+    if update.epsilon is not None and update.budget is not None:
+        parts.append(f"ε {min(update.epsilon, update.budget):.2f} of {update.budget:g}")
+    return "  ".join(parts)
+
+
+def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    def percent(value: float | None) -> str:
+        return "–" if value is None else f"{value:.2%}"
+
+    lines = [
+        ("test accuracy", percent(summary["accuracy"])),
+        ("worst client", percent(summary["worst_accuracy"])),
+        ("Ψ (test)", number(summary["psi"])),
+        ("Ψ (train)", number(summary.get("psi_train"))),
+    ]
+    if summary["epsilon"] is not None:
+        lines.append(("privacy", f"ε = {summary['epsilon']:.4f} at δ = {summary['delta']:g}, for every record"))
+    else:
+        lines.append(("privacy", "none"))
+    lines.append(("rounds", f"{summary['rounds']} in {_clock(summary['seconds'])}"))
+    return lines
+
+
+def _per_client(accuracies: list[float | None], most: int = 20) -> str:
+    """A bar a client, the worst first when there are many."""
+    known = [(i, a) for i, a in enumerate(accuracies) if a is not None]
+    if not known:
+        return ""
+    shown = known if len(known) <= most else sorted(known, key=lambda pair: pair[1])[:most]
+    title = "accuracy by client" if len(known) <= most else f"accuracy of the {most} worst of {len(known)} clients"
+    rows = [f"  {i:>4}  {_bar(a, 30)} {a:.1%}" for i, a in shown]
+    return "\n".join([title, *rows])
+
+
+def _bar(fraction: float, width: int) -> str:
+    eighths = round(max(0.0, min(1.0, fraction)) * width * 8)
+    full, part = divmod(eighths, 8)
+    return ("█" * full + (_BLOCKS[part] if part else "")).ljust(width)
+
+
+def number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2e}" if abs(value) < 1e-2 or abs(value) >= 1e4 else f"{value:.4f}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"

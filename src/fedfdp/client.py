@@ -1,0 +1,172 @@
+"""A client's side of one round: it samples, computes, clips and noises, and keeps count of what it has released.
+
+Whatever a method asks, nothing but noised values comes out of a private batch, and each batch answers once.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedfdp.algorithms.base import Batch, LossQuery, Released
+from fedfdp.data import ClientData
+from fedfdp.errors import FedFDPError
+from fedfdp.fairness.coefficients import Coefficient
+from fedfdp.learner import Learner
+from fedfdp.privacy.accounting import Event
+from fedfdp.privacy.clipping import ClippedSum
+from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.privacy.randomness import Key, Randomness
+from fedfdp.records import Weights
+
+
+@dataclass(frozen=True)
+class Prefetched:
+    """The answer to a question a method has yet to ask: clipped sums at these weights with this coefficient."""
+
+    weights: Weights
+    coefficient: Coefficient
+    total: ClippedSum
+
+    def answers(self, weights: Weights, coefficient: Coefficient) -> bool:
+        return weights is self.weights and coefficient == self.coefficient
+
+
+class LocalClient:
+    """One client in one attempt at one round: what a method's `local` is given."""
+
+    def __init__(
+        self,
+        data: ClientData,
+        learner: Learner,
+        *,
+        privacy: DPSGD | None,
+        randomness: Randomness,
+        round: int,
+        attempt: int = 0,
+    ) -> None:
+        self.name, self.records, self.privacy = data.name, len(data.train), privacy
+        self.data, self.learner, self.randomness = data, learner, randomness
+        self.round, self.attempt = round, attempt
+        self.released: list[Event] = []
+        self.prefetched: Prefetched | None = None
+        self.last_positions: Tensor | None = None
+        self._drawn: dict[int, Tensor] = {}
+
+    def key(self, purpose: str) -> Key:
+        return Key(self.name, self.round, self.attempt, purpose)
+
+    def batches(self, *, steps: int | None, epochs: int | None, batch_size: int) -> Iterator[Batch]:
+        if self.privacy is not None:
+            return (PrivateBatch(self, self.privacy, k) for k in range(steps or 0))
+        wanted = steps if steps is not None else (epochs or 1) * math.ceil(self.records / batch_size)
+        return (PlainBatch(self, positions, k) for k, positions in enumerate(self._minibatches(wanted, batch_size)))
+
+    def _minibatches(self, count: int, batch_size: int) -> Iterator[Tensor]:
+        """So many minibatches of shuffled records, reshuffled whenever all were seen."""
+        generator, left = self.randomness.generator(self.key("shuffle")), torch.empty(0, dtype=torch.int64)
+        for _ in range(count):
+            if not len(left):
+                left = torch.randperm(self.records, generator=generator)
+            yield left[:batch_size]
+            left = left[batch_size:]
+
+    def poisson(self, step: int) -> Tensor:
+        """B_i of a step, drawn once: every record enters with probability q. It may be empty; it is secret."""
+        assert self.privacy is not None
+        if step not in self._drawn:
+            draws = self.randomness.uniform(self.records, self.key(f"batch {step}"))
+            self._drawn[step] = torch.nonzero(draws < self.privacy.q).flatten()
+        return self._drawn[step]
+
+    def loss(self, weights: Weights) -> float:
+        if self.privacy is not None:
+            raise FedFDPError("the loss on all records is not private; ask a batch to release it")
+        total = 0.0
+        for positions in torch.split(torch.arange(self.records), 2048):
+            total += float(self.learner.losses(weights, *self.data.train.take(positions)).double().sum())
+        return total / self.records
+
+
+class PlainBatch:
+    """A minibatch without privacy: its mean gradient and mean loss as they are."""
+
+    def __init__(self, client: LocalClient, positions: Tensor, step: int) -> None:
+        self.client, self.positions, self.step = client, positions, step
+
+    def release(
+        self, weights: Weights, *, coefficient: Coefficient, loss: LossQuery | None = None, count_norms: bool = False
+    ) -> Released:
+        client, self.client.last_positions = self.client, self.positions
+        x, y = client.data.train.take(self.positions)
+        with client.learner.randomly(client.randomness, client.key(f"dropout {self.step}")):
+            gradient, losses = client.learner.gradient(weights, x, y, coefficient)
+            if loss is not None and loss.at is not None:
+                losses = client.learner.losses(loss.at(gradient), x, y)
+        within = float((losses <= loss.bound).double().mean()) if loss is not None and loss.count else None
+        return Released(gradient, float(losses.double().mean()), losses_within=within)
+
+
+class PrivateBatch:
+    """A secret Poisson batch: one call, one event, every part of the answer noised."""
+
+    def __init__(self, client: LocalClient, privacy: DPSGD, step: int) -> None:
+        self.client, self.privacy, self.step = client, privacy, step
+        self.expected = privacy.q * client.records  # the divisor: the size of the batch itself is private
+        self.answered = False
+
+    def release(
+        self, weights: Weights, *, coefficient: Coefficient, loss: LossQuery | None = None, count_norms: bool = False
+    ) -> Released:
+        if self.answered:
+            raise FedFDPError("a private batch answers once: ask for all of it in one call, or take another batch")
+        self.answered = True
+        client, counts = self.client, int(count_norms) + int(loss is not None and loss.count)
+        client.released.append(self.privacy.event(losses=int(loss is not None), counts=counts))
+
+        client.last_positions = client.poisson(self.step)
+        with client.learner.randomly(client.randomness, client.key(f"dropout {self.step}")):
+            total = self._clipped(weights, coefficient)
+            gradient = self._noised(total)
+            losses = total.losses
+            if loss is not None and loss.at is not None:
+                losses = client.learner.losses(loss.at(gradient), *self._records())
+
+        released_loss = losses_within = norms_within = None
+        if loss is not None:
+            clamped = torch.nan_to_num(losses.double(), nan=0.0, posinf=loss.bound).clamp(0.0, loss.bound)
+            released_loss = self._noised_scalar(clamped.sum(), self.privacy.sigma_loss * loss.bound, "loss")
+            if loss.count:
+                count = (losses <= loss.bound).double().sum()
+                losses_within = self._noised_scalar(count, self.privacy.sigma_count, "losses within")
+        if count_norms:
+            count = (total.norms <= coefficient.clip).double().sum()
+            norms_within = self._noised_scalar(count, self.privacy.sigma_count, "norms within")
+        return Released(gradient, released_loss, losses_within, norms_within)
+
+    def _records(self) -> tuple[Tensor, Tensor]:
+        return self.client.data.train.take(self.client.poisson(self.step))
+
+    def _clipped(self, weights: Weights, coefficient: Coefficient) -> ClippedSum:
+        ready, self.client.prefetched = self.client.prefetched, None
+        if ready is not None and self.step == 0 and ready.answers(weights, coefficient):
+            return ready.total
+        return self.client.learner.clipped(weights, *self._records(), coefficient)
+
+    def _noised(self, total: ClippedSum) -> Weights:
+        """g̃ = (Σ c_j g_j + σC·N(0, I)) / (q·n_i); an empty batch still releases noise."""
+        count = sum(gradient.numel() for gradient in total.grads.values())
+        noise = self.client.randomness.normal(count, self.client.key(f"noise {self.step}"))
+        noise.mul_(self.privacy.noise * total.sensitivity)
+        noised, start = {}, 0
+        for name, gradient in total.grads.items():
+            part = noise[start : start + gradient.numel()].view(gradient.shape)
+            noised[name] = part.to(gradient).add_(gradient).div_(self.expected)
+            start += gradient.numel()
+        return noised
+
+    def _noised_scalar(self, value: Tensor, scale: float, purpose: str) -> float:
+        noise = self.client.randomness.normal(1, self.client.key(f"{purpose} {self.step}"))
+        return (float(value) + scale * float(noise)) / self.expected

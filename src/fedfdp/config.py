@@ -1,0 +1,206 @@
+"""What a run is: typed, validated, TOML in and out. Nothing is trained and no record is read here."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from fedfdp import algorithms
+from fedfdp.algorithms import Algorithm
+from fedfdp.budget import resolve_privacy
+from fedfdp.errors import SettingError, nearest
+from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.server import Server
+from fedfdp.settings import parse, plain
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+@dataclass(frozen=True)
+class Data:
+    """Which records there are, and who holds them."""
+
+    source: str = "mnist"
+    clients: int = 10
+    partition: Literal["dirichlet", "iid", "shards"] = "dirichlet"
+    beta: float = 0.1
+    shards_per_client: int = 2
+    test_fraction: float = 0.25
+    fraction: float = 1.0
+    folder: str | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        _require(self.clients >= 2, "data.clients", self.clients, "2 or more", "10 is the paper's")
+        _require(self.beta > 0, "data.beta", self.beta, "above 0", "0.1 is very unequal, 100 nearly equal")
+        inside = 0 < self.test_fraction < 1
+        _require(inside, "data.test_fraction", self.test_fraction, "strictly between 0 and 1", "0.25 is the paper's")
+        _require(0 < self.fraction <= 1, "data.fraction", self.fraction, "in (0, 1]", "1 takes every record")
+        _require(
+            self.shards_per_client >= 1, "data.shards_per_client", self.shards_per_client, "1 or more", "2 is usual"
+        )
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is trained: a built-in model by name, or `package.module:Class` with its arguments."""
+
+    name: str = "small-cnn"
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole run. Of ε, σ and rounds one may be None until `resolved`."""
+
+    name: str = "run"
+    seed: int = 0
+    rounds: int | None = None
+    eval_every: int | None = None
+    engine: Literal["local"] = "local"
+    fused: bool = True
+    device: str = "cpu"
+    threads: int | None = None
+    data: Data = field(default_factory=Data)
+    model: Model = field(default_factory=Model)
+    algorithm: Algorithm = field(default_factory=algorithms.FedFDP)
+    privacy: DPSGD | None = None
+    server: Server = field(default_factory=Server)
+
+    def __post_init__(self) -> None:
+        _require(self.rounds is None or self.rounds >= 1, "rounds", self.rounds, "1 or more", "100 is usual")
+        every = self.eval_every
+        _require(every is None or every >= 1, "eval_every", every, "1 or more", "leave it out for about 15 looks")
+        _require(self.threads is None or self.threads >= 1, "threads", self.threads, "1 or more", "leave it out")
+
+    def resolved(self) -> "Config":
+        """The same with nothing left open: ε, σ or rounds solved, and checked against each other."""
+        self.algorithm.check_privacy(self.privacy)
+        privacy, rounds = resolve_privacy(self.privacy, self.algorithm, self.rounds)
+        every = self.eval_every or max(1, math.ceil(rounds / 15))
+        return replace(self, privacy=privacy, rounds=rounds, eval_every=every)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What TOML holds: from_dict's inverse."""
+        top = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        sections = {name: plain(value) for name, value in top.items() if dataclasses.is_dataclass(value)}
+        sections["algorithm"] = {"name": algorithm_name(self.algorithm), **sections["algorithm"]}
+        scalars = {name: value for name, value in top.items() if name not in sections and value is not None}
+        return {**scalars, **sections}
+
+    def fingerprint(self) -> str:
+        """Equal for runs that compute the same: what only says how often to look or on how many threads is left out."""
+        values = {k: v for k, v in self.to_dict().items() if k not in ("name", "eval_every", "threads", "device")}
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def algorithm_name(algorithm: Algorithm) -> str:
+    """How a config names this method."""
+    kind = type(algorithm)
+    known = algorithms.ALGORITHMS.get(getattr(kind, "name", ""))
+    return kind.name if known is kind else f"{kind.__module__}:{kind.__qualname__}"
+
+
+def from_dict(values: dict[str, Any]) -> Config:
+    """A Config from what TOML holds."""
+    values = dict(values)
+    section = dict(values.pop("algorithm", {"name": "fedfdp"}))
+    method = algorithms.find(str(section.pop("name", "fedfdp")))
+    parts: dict[str, Any] = {"algorithm": parse(method, section, "algorithm")}
+    for name, kind in (("data", Data), ("model", Model), ("privacy", DPSGD), ("server", Server)):
+        if name in values:
+            parts[name] = parse(kind, values.pop(name), name)
+    known = [f.name for f in dataclasses.fields(Config)]
+    for name in values:
+        if name not in known:
+            raise SettingError(name, values[name], f"no such setting; {nearest(name, known)}")
+    top: Any = parse(_Top, values, "")
+    return Config(**{f.name: getattr(top, f.name) for f in dataclasses.fields(_Top)}, **parts)
+
+
+_Top = dataclasses.make_dataclass(
+    "_Top",
+    [
+        (f.name, f.type, dataclasses.field(default=f.default))
+        for f in dataclasses.fields(Config)
+        if f.name not in ("data", "model", "algorithm", "privacy", "server")
+    ],
+)
+
+
+def presets() -> list[str]:
+    return sorted(path.stem for path in PRESETS.glob("*.toml"))
+
+
+def load(source: str, overrides: Iterable[str] = ()) -> Config:
+    """A Config from a preset's name or a TOML file, with `section.setting=value` overrides on top."""
+    return from_dict(layered(source, overrides))
+
+
+def layered(source: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """The settings of a preset or file; a file may build on another one by `base = "default"`."""
+    return override(_read(source), overrides)
+
+
+def override(values: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """The settings with `section.setting=value` on top."""
+    for item in overrides:
+        name, equals, text = item.partition("=")
+        if not equals:
+            raise SettingError("--set", item, "expected section.setting=value", "for example --set rounds=100")
+        layer: Any = _literal(text.strip())
+        for part in reversed(name.strip().split(".")):
+            layer = {part: layer}
+        values = merge(values, layer)
+    return values
+
+
+def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """`above` on top of `below`. Another method or model takes along only settings that every one has."""
+    merged = dict(below)
+    for name, value in above.items():
+        if name == "privacy" and value in ("none", False):
+            merged.pop(name, None)
+        elif isinstance(value, dict) and isinstance(merged.get(name), dict):
+            kept = merged[name]
+            if name in ("algorithm", "model") and value.get("name", kept.get("name")) != kept.get("name"):
+                shared = {f.name for f in dataclasses.fields(Algorithm)} if name == "algorithm" else set()
+                kept = {key: setting for key, setting in kept.items() if key in shared}
+            merged[name] = merge(kept, value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def _read(source: str) -> dict[str, Any]:
+    path = Path(source)
+    if path.suffix != ".toml":
+        path = PRESETS / f"{source}.toml"
+        if not path.is_file():
+            raise SettingError("preset", source, nearest(source, presets()), "or the path of a .toml file")
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingError("config", str(path), f"cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError("config", str(path), f"not valid TOML: {error}") from None
+    base = values.pop("base", None)
+    return values if base is None else merge(_read(str(base)), values)
+
+
+def _literal(text: str) -> Any:
+    """A TOML value; anything that is none is taken as a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _require(ok: bool, name: str, value: object, allowed: str, fix: str) -> None:
+    if not ok:
+        raise SettingError(name, value, allowed, fix)

@@ -1,0 +1,149 @@
+"""All clients in this process, one after the other or many in one pass. Methods cannot tell the difference.
+
+A client's cost is in its ledger before its batch is drawn; one that cannot afford the round does not take part.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from fedfdp import weights as w
+from fedfdp.algorithms.base import Algorithm
+from fedfdp.client import LocalClient, Prefetched
+from fedfdp.data import ClientData, Federation
+from fedfdp.errors import FedFDPError
+from fedfdp.learner import Learner
+from fedfdp.privacy.clipping import ClippedSum
+from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.privacy.ledger import LedgerBook
+from fedfdp.privacy.randomness import Randomness
+from fedfdp.records import digest
+
+WAVE_RECORDS = 4096  # records whose clipped sums are computed in one pass …
+WAVE_BYTES = 256 * 2**20  # … and the memory that the sums of a pass may take
+
+
+class LocalEngine:
+    """Runs a method's clients on a federation held in memory."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        learner: Learner,
+        algorithm: Algorithm,
+        *,
+        privacy: DPSGD | None,
+        randomness: Randomness,
+        book: LedgerBook | None,
+        fused: bool = True,
+    ) -> None:
+        self.federation, self.learner, self.algorithm = federation, learner, algorithm
+        self.privacy, self.randomness, self.book = privacy, randomness, book
+        self.fused = fused and privacy is not None and not learner.stochastic
+        self.local_losses: dict[str, float] = {}  # of the clients' own updated models, where a round was watched
+
+    def round(self, broadcast: Any, memories: Mapping[str, Any], *, watch: bool = False) -> Iterator[tuple[Any, Any]]:
+        """Upload and new memory of each client that takes part, in the federation's order, computed when asked for."""
+        self.local_losses = {}
+        request = digest(broadcast) if self.book else ""
+        for wave in self._waves():
+            clients = []
+            for data in wave:
+                memory = memories[data.name] if data.name in memories else self.algorithm.memory()
+                if client := self._admit(data, broadcast, memory, request):
+                    clients.append((client, memory))
+            if self.fused and len(clients) > 1:
+                self._prefetch([client for client, _ in clients], broadcast)
+            for client, memory in clients:
+                yield self._run(client, memory, broadcast, watch)
+
+    def _waves(self) -> Iterator[Sequence[ClientData]]:
+        """The clients in groups whose batches and sums fit in memory together."""
+        if not self.fused or self.privacy is None:
+            yield from ([client] for client in self.federation.clients)
+            return
+        model_bytes = 4 * w.size(self.learner.initial())
+        wave: list[ClientData] = []
+        records = 0.0
+        for client in self.federation.clients:
+            expected = self.privacy.q * len(client.train)
+            full = records + expected > WAVE_RECORDS or (len(wave) + 1) * model_bytes > WAVE_BYTES
+            if wave and full:
+                yield wave
+                wave, records = [], 0.0
+            wave.append(client)
+            records += expected
+        yield wave
+
+    def _admit(self, data: ClientData, broadcast: Any, memory: Any, request: str) -> LocalClient | None:
+        """The client, once the round is paid for; None where it cannot be."""
+        attempt = 0
+        if self.book is not None and self.privacy is not None:
+            ledger = self.book.ledger(data.name)
+            events = self.algorithm.events(broadcast, self.privacy)
+            if not ledger.afford(events):
+                return None
+            request = digest(request, memory)
+            replayable = self.randomness.repeatable
+            attempt = ledger.charge(broadcast.round, request, events, replayable=replayable)
+        return LocalClient(
+            data,
+            self.learner,
+            privacy=self.privacy,
+            randomness=self.randomness,
+            round=broadcast.round,
+            attempt=attempt,
+        )
+
+    def _prefetch(self, clients: Sequence[LocalClient], broadcast: Any) -> None:
+        """Every client's first clipped sum at the broadcast weights, in one pass over all their batches."""
+        batches = [client.poisson(0) for client in clients]
+        rows = torch.cat([client.data.train.index[b] for client, b in zip(clients, batches, strict=True)])
+        x, y = self.federation.x[rows], self.federation.y[rows]
+        sizes = [len(batch) for batch in batches]
+        coefficient = self.algorithm.coefficient(broadcast, self.privacy)
+        total = self.learner.clipped(broadcast.weights, x, y, coefficient, sizes)
+        for client, part in zip(clients, _apart(total, sizes), strict=True):
+            client.prefetched = Prefetched(broadcast.weights, coefficient, part)
+
+    def _run(self, client: LocalClient, memory: Any, broadcast: Any, watch: bool) -> tuple[Any, Any]:
+        upload, memory = self.algorithm.local(broadcast, memory, client)
+        if self.privacy is not None:
+            self._check_paid(client, broadcast)
+        if watch and client.last_positions is not None:
+            x, y = client.data.train.take(client.last_positions)
+            reached = w.add(broadcast.weights, upload.update)
+            self.local_losses[client.name] = float(self.learner.losses(reached, x, y).mean())
+        return upload, memory
+
+    def _check_paid(self, client: LocalClient, broadcast: Any) -> None:
+        """Nothing leaves a client that its ledger was not charged for beforehand."""
+        assert self.privacy is not None
+        budget: dict[tuple[float, tuple[float, ...]], int] = {}
+        for event in self.algorithm.events(broadcast, self.privacy):
+            budget[event.q, event.sigmas] = budget.get((event.q, event.sigmas), 0) + event.count
+        for event in client.released:
+            kind = (event.q, event.sigmas)
+            budget[kind] = budget.get(kind, 0) - event.count
+            if budget[kind] < 0:
+                raise FedFDPError(
+                    f"algorithm {type(self.algorithm).__name__} released more than its `events` declare "
+                    f"(noise multipliers {event.sigmas}); nothing was uploaded: correct `events` or `joint_event`"
+                )
+
+
+def _apart(total: ClippedSum, sizes: Sequence[int]) -> Iterator[ClippedSum]:
+    """One client's share of a pass over many."""
+    start = 0
+    for i, size in enumerate(sizes):
+        part = slice(start, start + size)
+        start += size
+        yield ClippedSum(
+            grads={name: gradient[i] for name, gradient in total.grads.items()},
+            losses=total.losses[part],
+            norms=total.norms[part],
+            coefficients=total.coefficients[part],
+            skipped=0,
+            sensitivity=total.sensitivity,
+        )

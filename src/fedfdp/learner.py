@@ -1,0 +1,99 @@
+"""A model and its loss, computed at whatever weights are given. It keeps no weights of its own and knows no client."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from fedfdp.errors import DataError
+from fedfdp.fairness.coefficients import Coefficient
+from fedfdp.privacy.clipping import ClippedSum, clipped_sum
+from fedfdp.privacy.randomness import Key, Randomness
+from fedfdp.records import Weights
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]  # (output, y) → one loss a record
+
+
+class Learner:
+    """What clients compute with: gradients and losses of one module at given weights, on one device."""
+
+    def __init__(self, model: nn.Module, loss_fn: LossFunction, *, device: str = "cpu") -> None:
+        self.model = model.to(device)
+        self.loss_fn = loss_fn
+        self.device = torch.device(device)
+        self._parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        if not self._parameters:
+            raise DataError(f"model {type(model).__name__} has no trainable parameter; unfreeze at least one layer")
+        self._loaded: Weights | None = None
+        self.stochastic = any(_draws(module) for module in model.modules())
+
+    def initial(self) -> Weights:
+        """The module's own weights, as they are: only what is trained."""
+        return {name: p.detach().clone() for name, p in self._parameters.items()}
+
+    def load(self, weights: Weights) -> nn.Module:
+        """The module with these weights in place; they are shared, not copied."""
+        if self._loaded is not weights:
+            for name, parameter in self._parameters.items():
+                parameter.data = weights[name]
+            self._loaded = weights
+        return self.model
+
+    def clipped(
+        self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient, sizes: list[int] | None = None
+    ) -> ClippedSum:
+        """Σ c_j g_j with ‖c_j·g_j‖ ≤ C for every record; for several clients at once, each one's sum apart."""
+        model, x, y = self.load(weights).train(), x.to(self.device), y.to(self.device)
+        return clipped_sum(model, self.loss_fn, x, y, clip=coefficient.clip, coefficient=coefficient, sizes=sizes)
+
+    def gradient(self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient) -> tuple[Weights, Tensor]:
+        """The plain mean of c_j g_j, nothing clipped, and the losses. For runs without privacy."""
+        model, x, y = self.load(weights).train(), x.to(self.device), y.to(self.device)
+        losses = self.loss_fn(model(x), y)
+        with torch.no_grad():
+            wanted = coefficient(losses.detach(), torch.zeros_like(losses))
+        mean = torch.dot(losses, wanted) / max(len(losses), 1)
+        gradients = torch.autograd.grad(mean, list(self._parameters.values()), allow_unused=True)
+        named = zip(self._parameters.items(), gradients, strict=True)
+        return {n: torch.zeros_like(p) if g is None else g for (n, p), g in named}, losses.detach()
+
+    def losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
+        """One loss a record, in training mode: what a released loss is made of."""
+        with torch.no_grad():
+            return self.loss_fn(self.load(weights).train()(x.to(self.device)), y.to(self.device))
+
+    def judge(self, weights: Weights, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """One loss a record and whether it was classified right (NaN in regression), in evaluation mode."""
+        with torch.inference_mode():
+            output, y = self.load(weights).eval()(x.to(self.device)), y.to(self.device)
+            losses = self.loss_fn(output, y)
+            if y.is_floating_point():
+                return losses, torch.full_like(losses, torch.nan)
+            return losses, output.argmax(-1) == y
+
+    @contextmanager
+    def randomly(self, randomness: Randomness, key: Key) -> Iterator[None]:
+        """Where dropout and its like draw from that key; torch's global state is left as it was."""
+        if not self.stochastic:
+            yield
+            return
+        with torch.random.fork_rng():
+            torch.manual_seed(int(torch.randint(2**62, (), generator=randomness.generator(key))))
+            yield
+
+
+def _draws(module: nn.Module) -> bool:
+    """Whether a forward pass of this module draws random numbers."""
+    return isinstance(module, nn.modules.dropout._DropoutNd) or bool(getattr(module, "dropout", 0))
+
+
+def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
+    """The loss of classification."""
+    return nn.functional.cross_entropy(output, y, reduction="none")
+
+
+def squared_error(output: Tensor, y: Tensor) -> Tensor:
+    """The loss of regression: the mean over a record's targets of the squared error."""
+    gap = output.reshape(len(y), -1) - y.reshape(len(y), -1).to(output.dtype)
+    return gap.square().mean(1)

@@ -1,0 +1,5 @@
+"""Runs on disk."""
+
+from fedfdp.runs.folder import RunFolder
+
+__all__ = ["RunFolder"]

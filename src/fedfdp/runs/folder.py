@@ -1,0 +1,159 @@
+"""A run on disk: config, ledger, checkpoint, metrics, summary, model. Every file is whole or absent."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import tomli_w
+from torch import Tensor
+
+from fedfdp import records
+from fedfdp.errors import RunError
+
+CONFIG, METRICS, CHECKPOINT = "config.toml", "metrics.jsonl", "checkpoint"
+SUMMARY, MODEL, LEDGER, IDENTITY = "summary.json", "model.safetensors", "ledger.jsonl", "run.json"
+
+
+class RunFolder:
+    """One run's folder. Only one process at a time writes to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    # Reading --------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def find(cls, path: Path) -> "RunFolder":
+        """The run in this folder."""
+        if not (path / IDENTITY).is_file():
+            raise RunError(f"{path} is not a run folder: it has no {IDENTITY}; give the folder of a fedfdp run")
+        return cls(path)
+
+    def config(self) -> dict[str, Any]:
+        try:
+            return tomllib.loads((self.path / CONFIG).read_text(encoding="utf-8"))
+        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise RunError(f"{self.path / CONFIG} cannot be read: {error}; start the run anew elsewhere") from None
+
+    def identity(self) -> dict[str, Any]:
+        return self._json(IDENTITY)
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / SUMMARY).is_file()
+
+    def summary(self) -> dict[str, Any]:
+        if not self.finished:
+            raise RunError(f"{self.path} is not finished; continue it with: fedfdp run --resume {self.path}")
+        return self._json(SUMMARY)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """One entry an evaluation; a torn last line, of a run that was killed while writing it, is passed over."""
+        path = self.path / METRICS
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        found = []
+        for line in lines:
+            with contextlib.suppress(json.JSONDecodeError):
+                found.append(json.loads(line))
+        return found
+
+    def _json(self, name: str) -> dict[str, Any]:
+        try:
+            content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+            return content
+        except (OSError, json.JSONDecodeError) as error:
+            raise RunError(f"{self.path / name} cannot be read: {error}; start the run anew elsewhere") from None
+
+    # Writing --------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, path: Path, config: dict[str, Any], identity: dict[str, Any]) -> "RunFolder":
+        """A new run. A folder that holds one already, or anything else, is left alone."""
+        if (path / IDENTITY).exists():
+            raise RunError(f"{path} holds a run already; continue it with --resume {path}, or give another --out")
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RunError(f"{path} is not an empty folder; give another --out")
+        folder = cls(path)
+        with folder.writing():
+            path.mkdir(parents=True, exist_ok=True)
+            folder.write(CONFIG, tomli_w.dumps(config).encode())
+            folder.write(IDENTITY, json.dumps(identity, indent=2).encode())
+        return folder
+
+    def check_identity(self, identity: dict[str, Any]) -> None:
+        """Raises unless the folder belongs to this very run."""
+        stored = self.identity()
+        for key, value in identity.items():
+            if stored.get(key) != value:
+                raise RunError(
+                    f"{self.path} belongs to another run: its {key} is {str(stored.get(key))[:12]}, not "
+                    f"{str(value)[:12]}; resume it with the settings it was started with, or give another --out"
+                )
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other processes from writing to the same run."""
+        with self.writing(), open(self.path / ".lock", "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(f"{self.path} is being written by another process; wait for it or stop it") from None
+            yield
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Where a full disk or a missing permission becomes one clear line."""
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or str(error)
+            fix = f"make room and continue with --resume {self.path}, or give another --out"
+            raise RunError(f"{error.filename or self.path} cannot be written: {reason}; {fix}") from None
+
+    def write(self, name: str, content: bytes) -> None:
+        """The whole file or nothing: written beside, synced, moved into place."""
+        target = self.path / name
+        beside = target.with_name(f".{name}.{os.getpid()}")
+        try:
+            with open(beside, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, target)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    def save_checkpoint(self, progress: object) -> None:
+        payload = records.to_bytes(progress)
+        self.write(CHECKPOINT, hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
+
+    def load_checkpoint(self, kind: type[Any]) -> Any:
+        """The last checkpoint, or None where there is none yet."""
+        path = self.path / CHECKPOINT
+        if not path.exists():
+            return None
+        expected, _, payload = path.read_bytes().partition(b"\n")
+        if hashlib.sha256(payload).hexdigest().encode() != expected:
+            raise RunError(f"{path} is corrupt (its checksum does not fit); start the run anew with another --out")
+        return records.from_bytes(kind, payload)
+
+    def append_metrics(self, entry: dict[str, Any]) -> None:
+        with open(self.path / METRICS, "a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def forget_metrics_after(self, round: int) -> None:
+        """Drops evaluations later than the checkpoint: they are made again."""
+        kept = [json.dumps(entry) + "\n" for entry in self.metrics() if entry["round"] <= round]
+        self.write(METRICS, "".join(kept).encode())
+
+    def finish(self, summary: dict[str, Any], weights: dict[str, Tensor]) -> None:
+        """The model first: a summary says that all is there."""
+        self.write(MODEL, safetensors.torch.save({name: t.contiguous() for name, t in weights.items()}))
+        self.write(SUMMARY, json.dumps(summary, indent=2).encode())

@@ -1,0 +1,32 @@
+"""From plain dicts to the library's own dataclasses and back, with types, names and ranges checked."""
+
+import dataclasses
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedfdp.errors import SettingError, nearest
+
+T = TypeVar("T")
+
+
+def parse(kind: type[T], values: object, section: str) -> T:
+    """The dataclass `kind` from a section of a config; a SettingError names the setting that does not fit."""
+    if not isinstance(values, dict):
+        raise SettingError(section, values, "a section of settings", f"write [{section}] and its settings below it")
+    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    for name in values:
+        if name not in known:
+            raise SettingError(f"{section}.{name}", values[name], f"no such setting; {nearest(name, known)}")
+    try:
+        return TypeAdapter(kind).validate_python(values)
+    except ValidationError as invalid:
+        first = invalid.errors()[0]
+        place = ".".join([section, *(str(part) for part in first["loc"] if part in known)])
+        raise SettingError(place, first["input"], first["msg"].lower()) from None
+
+
+def plain(settings: object) -> dict[str, Any]:
+    """A dataclass as a dict of what TOML can hold: settings that are None are left out."""
+    values = dataclasses.asdict(settings)  # type: ignore[call-overload]
+    return {name: value for name, value in values.items() if value is not None}

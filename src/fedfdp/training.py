@@ -1,0 +1,292 @@
+"""`train`: a model, a federation and a method in; a trained model and its measures out. The one way to run things."""
+
+import copy
+import hashlib
+import json
+import math
+import platform
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedfdp import models, weights
+from fedfdp.algorithms import Algorithm, FedFDP
+from fedfdp.algorithms.base import Population
+from fedfdp.budget import resolve_privacy
+from fedfdp.config import algorithm_name
+from fedfdp.data import Federation
+from fedfdp.engines.local import LocalEngine
+from fedfdp.errors import RunError, SettingError
+from fedfdp.evaluation import Evaluator
+from fedfdp.learner import Learner, LossFunction, cross_entropy, squared_error
+from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.privacy.ledger import LedgerBook
+from fedfdp.privacy.randomness import Seeded
+from fedfdp.records import digest
+from fedfdp.runs.folder import LEDGER, RunFolder
+from fedfdp.server import Server
+from fedfdp.settings import plain
+from fedfdp.trainer import Progress, Step, Trainer
+
+CHECKPOINT_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run gives: the trained model, its measures, and those along the way."""
+
+    model: nn.Module
+    summary: dict[str, Any]
+    history: list[dict[str, Any]]
+    folder: Path | None = None
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a run tells while it goes on: the finished round, and the ε spent so far by the client that spent most."""
+
+    step: Step
+    epsilon: float | None
+    budget: float | None
+    history: list[dict[str, Any]] = field(repr=False)
+
+
+def train(
+    model: nn.Module,
+    federation: Federation,
+    *,
+    algorithm: Algorithm | None = None,
+    privacy: DPSGD | None = None,
+    rounds: int | None = None,
+    server: Server | None = None,
+    loss: LossFunction | None = None,
+    seed: int = 0,
+    eval_every: int | None = None,
+    fused: bool = True,
+    device: str = "cpu",
+    threads: int | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    config: dict[str, Any] | None = None,
+    on_update: Callable[[Update], None] | None = None,
+) -> Result:
+    """Trains `model` across the clients of `federation`; the model that is passed in stays as it is.
+
+    With `privacy`, one of its ε and σ or `rounds` may be left out. With `out`, the run is a folder that `resume=True`
+    continues to the same bits; `config` is what that folder keeps as its settings.
+
+    >>> import torch, fedfdp
+    >>> x, y = torch.randn(400, 5, generator=torch.Generator().manual_seed(0)), torch.arange(400) % 2
+    >>> clients = fedfdp.Federation.from_clients({"north": (x[:250], y[:250]), "south": (x[250:], y[250:])})
+    >>> private = fedfdp.DPSGD(epsilon=2.0, sigma=2.0, q=0.1, clip=1.0)
+    >>> method = fedfdp.FedFDP(lr=0.5)
+    >>> result = fedfdp.train(torch.nn.Linear(5, 2), clients, algorithm=method, privacy=private, rounds=5)
+    >>> result.summary["rounds"], result.summary["epsilon"] <= 2.0
+    (5, True)
+    """
+    algorithm, server = algorithm or FedFDP(), server or Server()
+    algorithm.check_privacy(privacy)
+    privacy, rounds = resolve_privacy(privacy, algorithm, rounds)
+    eval_every = eval_every or max(1, math.ceil(rounds / 15))
+    classes = federation.classes
+    outputs = classes or math.prod(federation.y.shape[1:]) or 1
+    model = copy.deepcopy(model)
+    models.check_output(model, input_shape=federation.input_shape, outputs=outputs, classification=classes is not None)
+    learner = Learner(model, loss or (squared_error if classes is None else cross_entropy), device=_device(device))
+    first = learner.initial()
+    settings = {
+        "algorithm": {"name": algorithm_name(algorithm), **plain(algorithm)},
+        "privacy": plain(privacy) if privacy else {},
+        "server": plain(server),
+        "rounds": rounds,
+        "seed": seed,
+        "fused": fused,
+    }
+    identity = {
+        "settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
+        "data": federation.fingerprint(),
+        "weights": digest(first),
+    }
+    before = torch.get_num_threads()
+    with ExitStack() as stack:
+        if threads:
+            torch.set_num_threads(threads)
+            stack.callback(torch.set_num_threads, before)
+        folder = None
+        if out is not None:
+            folder = _folder(Path(out), resume, config or settings, identity)
+            stack.enter_context(folder.locked())
+        book = None
+        if privacy is not None:
+            book = stack.enter_context(
+                LedgerBook.open(
+                    folder.path / LEDGER if folder else None,
+                    data=identity["data"],
+                    config=identity["settings"],
+                    delta=privacy.delta,
+                    accountant=privacy.accountant,
+                    budgets={client.name: privacy.budget(client.name) for client in federation.clients},
+                    sync=False,
+                )
+            )
+        engine = LocalEngine(
+            federation, learner, algorithm, privacy=privacy, randomness=Seeded(seed), book=book, fused=fused
+        )
+        population = Population(len(federation), sum(len(client.train) for client in federation.clients), classes)
+        trainer = Trainer(
+            algorithm,
+            engine,
+            Evaluator(learner, federation),
+            server=server,
+            progress=Progress(algorithm.init(first, population)),
+            rounds=rounds,
+            eval_every=eval_every,
+        )
+        return _Run(trainer, learner, federation, privacy, book, folder, identity).go(on_update)
+
+
+class _Run:
+    """One call of `train`: drives the trainer, keeps the folder up to date, and sums up."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        learner: Learner,
+        federation: Federation,
+        privacy: DPSGD | None,
+        book: LedgerBook | None,
+        folder: RunFolder | None,
+        identity: dict[str, str],
+    ) -> None:
+        self.trainer, self.learner, self.federation = trainer, learner, federation
+        self.privacy, self.book, self.folder, self.identity = privacy, book, folder, identity
+        self.history: list[dict[str, Any]] = []
+
+    def go(self, on_update: Callable[[Update], None] | None) -> Result:
+        self._restore()
+        saved = time.monotonic()
+        try:
+            for step in self.trainer.run():
+                if step.evaluation is not None:
+                    self._record(step)
+                if step.evaluation is not None or time.monotonic() - saved > CHECKPOINT_SECONDS:
+                    self._save()
+                    saved = time.monotonic()
+                if on_update is not None:
+                    budget = self.privacy.epsilon if self.privacy else None
+                    on_update(Update(step, self._epsilon(final=False), budget, self.history))
+        except KeyboardInterrupt:
+            self._save()
+            raise
+        return self._finish()
+
+    def _restore(self) -> None:
+        if self.folder is None:
+            return
+        progress = self.folder.load_checkpoint(self.trainer.progress_type())
+        if progress is not None:
+            fields = (progress.state, progress.server, progress.memories, progress.seconds)
+            self.trainer.progress = Progress(*fields)
+        self.folder.forget_metrics_after(self.trainer.progress.state.round)
+        self.history = self.folder.metrics()
+
+    def _record(self, step: Step) -> None:
+        """What was spent is durable before anything that came of it is."""
+        assert step.evaluation is not None
+        if self.book is not None:
+            self.book.sync()
+        clients = step.evaluation.clients
+        entry = {
+            "round": step.round,
+            **finite(step.evaluation.measures),
+            "epsilon": self._epsilon(final=False),
+            "clients": {
+                "loss": [finite_or_none(v) for v in clients.losses.tolist()],
+                "accuracy": [finite_or_none(v) for v in clients.accuracies.tolist()],
+            },
+        }
+        self.history.append(entry)
+        if self.folder is not None:
+            self.folder.append_metrics(entry)
+
+    def _save(self) -> None:
+        if self.folder is not None:
+            if self.book is not None:
+                self.book.sync()
+            self.folder.save_checkpoint(self.trainer.progress)
+
+    def _epsilon(self, *, final: bool) -> float | None:
+        if self.book is None:
+            return None
+        return self.book.epsilon() if final else self.book.epsilon_upper_bound()
+
+    def _finish(self) -> Result:
+        trainer = self.trainer
+        if not self.history or self.history[-1]["round"] != trainer.progress.state.round:
+            done = trainer.progress.state.round
+            self._record(Step(done, trainer.rounds, 0, trainer.evaluate(last=True)))
+        if self.book is not None:
+            self.book.sync()
+        summary = self._summary()
+        self.learner.load(trainer.released)
+        model = self.learner.model.eval()
+        if self.folder is not None:
+            self.folder.finish(summary, model.state_dict())
+        return Result(model, summary, self.history, self.folder.path if self.folder else None)
+
+    def _summary(self) -> dict[str, Any]:
+        last = {name: value for name, value in self.history[-1].items() if name not in ("round", "epsilon", "clients")}
+        progress = self.trainer.progress
+        return {
+            **last,
+            "epsilon": self._epsilon(final=True),
+            "delta": self.privacy.delta if self.privacy else None,
+            "rounds": progress.state.round,
+            "seconds": round(progress.seconds, 3),
+            "algorithm": algorithm_name(self.trainer.algorithm),
+            "clients": len(self.federation),
+            "records": progress.state.population.records,
+            "weights": weights.size(self.trainer.released),
+            "sigma": self.privacy.sigma if self.privacy else None,
+            "epsilon_budget": self.privacy.epsilon if self.privacy else None,
+            "accountant": self.privacy.accountant if self.privacy else None,
+            "data": self.federation.name,
+            "evaluation_share": round(self.trainer.evaluating / max(progress.seconds, 1e-9), 4),
+            "threads": torch.get_num_threads(),
+            "identity": self.identity,
+            "versions": {"fedfdp": version("fedfdp"), "torch": torch.__version__, "python": platform.python_version()},
+        }
+
+
+def finite(values: dict[str, float]) -> dict[str, float | None]:
+    """NaN and infinities have no place in JSON: they become null."""
+    return {name: finite_or_none(value) for name, value in values.items()}
+
+
+def finite_or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _folder(path: Path, resume: bool, config: dict[str, Any], identity: dict[str, str]) -> RunFolder:
+    if not resume:
+        return RunFolder.create(path, config, identity)
+    folder = RunFolder.find(path)
+    folder.check_identity(identity)
+    if folder.finished:
+        raise RunError(f"{path} is finished; there is nothing to resume: see fedfdp show {path}")
+    return folder
+
+
+def _device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise SettingError("device", name, "there is no such device here", "take cpu or auto")
+    return name
