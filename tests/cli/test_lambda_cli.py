@@ -43,9 +43,13 @@ def test_json_is_all_of_stdout(run):
     assert answer["bound"] == pytest.approx(
         2 / (2 * 29) * (4 * (c**3 + 3 * c**2 + 4 * c + 8) / (2 * c - 1) + 20), rel=1e-12
     )
-    assert answer["coefficients"]["printed"] == {"scale": 0.1, "a1": 1.0, "a2": 6.0, "a3": 11.0, "a4": 13.0, "a5": 2.0}
-    assert answer["coefficients"]["derived"] == pytest.approx(
-        {"scale": 4 / 29, "a1": 1, "a2": 6, "a3": 13 + 2 * 5, "a4": 4 + 12 + 5, "a5": 2}, rel=1e-14
+    # a6 = −(3 − 12)²/(12·4), a7 = (108·4·(11 − 26) − 36·12·15 + 2·15³)/(216·8)
+    assert answer["coefficients"]["printed"] == pytest.approx(
+        {"scale": 0.1, "a1": 1, "a2": 6, "a3": 11, "a4": 13, "a5": 2, "a6": -81 / 48, "a7": -6210 / 1728}, rel=1e-14
+    )
+    derived = answer["coefficients"]["derived"]
+    assert [derived[name] for name in ("scale", "a1", "a2", "a3", "a4", "a5")] == pytest.approx(
+        [4 / 29, 1, 6, 13 + 2 * 5, 4 + 12 + 5, 2], rel=1e-14
     )
 
 
@@ -78,6 +82,11 @@ def test_words(run):
     assert rows["a4"] == ["13", "13", f"{4 + 12 + 1:g}"]  # γ + 1 = 4 here, so the distance counts once
     assert rows["a5"] == ["-0.8", "-0.8", "-0.8"]
     assert "domain: 0 ≤ λ < ∞\n" in run().stdout
+
+
+def test_no_cubic_has_no_a6(run):
+    assert json.loads(run("--json", q0=0).stdout)["coefficients"]["derived"]["a6"] is None
+    assert "none" in run(q0=0).stdout
 
 
 @pytest.mark.parametrize("changes", [{}, {"q0": -0.4}, {"clip": 1.1}, {"q0": 0, "q1": 0}])

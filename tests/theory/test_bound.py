@@ -7,6 +7,7 @@ import pytest
 import sympy as sp
 
 from fedfdp.theory import (
+    Constants,
     derived_A,
     derived_bound,
     derived_domain,
@@ -89,8 +90,6 @@ def test_lemma_from_its_parts():
     print_ = grad**2 * c**3 + 3 * grad**2 * c**2 + 2 * LGamma * c + 2 * n
     assert sp.expand(a_1 + a_2 - print_) == c * n
     proof = sp.lambdify((c, grad, LGamma, n), a_1 + a_2)
-    from fedfdp.theory import Constants
-
     k = Constants(
         L=3.0, mu=0.7, G=1.3, gamma_het=0.4, q0=0, q1=1, sigma=1.1, clip=0.9, dim=7, b_hat=2.5, distance=1, rounds=5
     )

@@ -3,6 +3,7 @@
 import math
 import random
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -185,6 +186,16 @@ def test_against_scipy(constants):
         )
         assert derived_optimum(k).lambda_star == pytest.approx(best.x, rel=1e-6, abs=1e-8)
         assert derived_P(k, derived_optimum(k).lambda_star) <= best.fun
+
+
+def test_newton_mends_the_closed_form(constants):
+    """Printed coefficients with Q_1/Q_0 = 10⁶: rounding alone costs the closed form half its digits."""
+    c = printed_coefficients(constants(q0=1.0, q1=1e6, sigma=1e4, gamma_het=0.0, distance=0.0))
+    with mpmath.workdps(40):
+        exact = max(mpmath.polyroots(c.cubic, maxsteps=500, extraprec=400), key=lambda z: z.real).real
+        closed = max(z.real for z in roots(c))
+        assert abs(closed / exact - 1) > 1e-8
+        assert abs(minimiser(c, lower=0.0, upper=math.inf) / exact - 1) < 1e-15
 
 
 size = st.floats(1e-30, 1e30)

@@ -13,7 +13,7 @@ import typer
 from fedfdp.errors import SettingError
 
 if TYPE_CHECKING:
-    from fedfdp.theory import Constants, Optimum
+    from fedfdp.theory import Coefficients, Constants, Optimum
 
 
 def lambda_star(
@@ -72,8 +72,6 @@ def _draw(constants: "Constants", png: Path) -> bool:
 
 def _answer(constants: "Constants", optimum: "Optimum", png: Path | None) -> dict[str, Any]:
     """What --json prints. JSON has no infinity: an endless domain has null for its end."""
-    from dataclasses import asdict
-
     from fedfdp.theory import (
         derived_coefficients,
         derived_P,
@@ -93,12 +91,26 @@ def _answer(constants: "Constants", optimum: "Optimum", png: Path | None) -> dic
         # Where the bound is void the printed λ* lies in no domain either.
         "printed_lambda_star": None if best is None else printed_optimum(constants).lambda_star,
         "coefficients": {
-            "printed": asdict(printed_coefficients(constants)),
-            "theorem": asdict(theorem_coefficients(constants)),
-            "derived": asdict(derived_coefficients(constants)),
+            "printed": _named(printed_coefficients(constants)),
+            "theorem": _named(theorem_coefficients(constants)),
+            "derived": _named(derived_coefficients(constants)),
         },
         "png": None if png is None else str(png),
     }
+
+
+def _named(coefficients: "Coefficients") -> dict[str, float | None]:
+    """a1 … a5 and, where G is a cubic that floating point can hold, a6 and a7."""
+    from dataclasses import asdict
+
+    from fedfdp.theory import depressed
+
+    try:
+        form = depressed(coefficients)
+        a6, a7 = _finite(form.a6), _finite(form.a7)
+    except (OverflowError, ZeroDivisionError):
+        a6 = a7 = None
+    return asdict(coefficients) | {"a6": a6, "a7": a7}
 
 
 def _finite(value: float) -> float | None:
@@ -125,5 +137,6 @@ def _show(optimum: "Optimum", answer: dict[str, Any]) -> None:
     table = Table("coefficient", "printed", "Theorem 2 as printed", "derived")
     columns = answer["coefficients"]
     for name in columns["printed"]:
-        table.add_row(name, *(f"{columns[source][name]:.6g}" for source in ("printed", "theorem", "derived")))
+        values = (columns[source][name] for source in ("printed", "theorem", "derived"))
+        table.add_row(name, *("none" if value is None else f"{value:.6g}" for value in values))
     console.print(table)

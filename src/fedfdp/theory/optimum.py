@@ -47,7 +47,7 @@ def minimiser(c: Coefficients, *, lower: float, upper: float) -> float:
 
 
 def _polish(c: Coefficients, x: float, low: float, high: float) -> float:
-    """Newton from the closed form, kept in its bracket: a large Q_1/Q_0 costs the closed form up to ten digits."""
+    """Newton from the closed form, kept in its bracket: a large Q_1/Q_0 costs the closed form half its digits."""
     for _ in range(200):
         value = c.G(x)
         low, high = (x, high) if value < 0 else (low, x)
