@@ -1,0 +1,158 @@
+"""fedfdp data: which datasets there are, getting them, and who would hold what.
+
+Reads and fills the data cache; never trains, and never prints anything but JSON on stdout with --json.
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+app = typer.Typer(help="Datasets: list them, get them, see who holds what.", no_args_is_help=True)
+
+Folder = Annotated[Path | None, typer.Option(help="Take the dataset's files from this folder.", show_default=False)]
+Cache = Annotated[Path | None, typer.Option(help="Data cache. Default: $FEDFDP_DATA, else ~/.cache/fedfdp.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
+
+
+@app.command("list")
+def list_(cache: Cache = None, as_json: AsJson = False) -> None:
+    """The datasets known by name, and which are in the cache."""
+    from fedfdp.data import cache as disk
+    from fedfdp.data.catalog import CATALOG
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": source.name,
+            "records": source.records,
+            "classes": source.classes,
+            "shape": list(source.shape),
+            "cached": disk.file(source.name, cache).exists() if source.origins else None,
+            "sources": [origin.title for origin in source.origins] or ["inside scikit-learn"],
+        }
+        for source in CATALOG.values()
+    ]
+    if as_json:
+        print(json.dumps(rows))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("name", "records", "classes", "shape", "in cache", "from", box=None, pad_edge=False)
+    table.columns[1].justify = "right"
+    for row in rows:
+        here = "not needed" if row["cached"] is None else "yes" if row["cached"] else "no"
+        shape = "×".join(map(str, row["shape"]))
+        table.add_row(row["name"], f"{row['records']:,}", str(row["classes"]), shape, here, ", ".join(row["sources"]))
+    console = Console()
+    console.print(table)
+    console.print(f"cache: {disk.place(cache)}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def get(
+    names: Annotated[list[str], typer.Argument(help="Datasets, as `fedfdp data list` names them.")],
+    folder: Folder = None,
+    cache: Cache = None,
+) -> None:
+    """Put datasets, by the names that `list` gives, into the cache, checked byte for byte."""
+    from rich.console import Console
+
+    from fedfdp.data.catalog import find
+    from fedfdp.data.sources import get as into_cache
+
+    sources = [find(name) for name in names]  # a wrong name is said before anything is fetched
+    console = Console(stderr=True)
+    for source in sources:
+        start = time.perf_counter()
+        with _Progress(console, source.name) as say:
+            path = into_cache(source.name, folder=folder, cache=cache, progress=say)
+        if path is None:
+            print(f"{source.name}: comes with scikit-learn, nothing to get")
+        else:
+            seconds = time.perf_counter() - start
+            print(f"{source.name}: {source.records:,} records, checked, in {path} ({seconds:.1f} s)")
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A dataset, as `fedfdp data list` names it.")],
+    clients: Annotated[
+        int | None, typer.Option(help="Data holders; 10, or a column's values.", show_default=False)
+    ] = None,
+    beta: Annotated[float, typer.Option(help="Dirichlet's β: 0.1 very unequal, 100 nearly equal.")] = 0.1,
+    partition: Annotated[str, typer.Option(help="dirichlet, iid, shards or column.")] = "dirichlet",
+    shards_per_client: Annotated[int, typer.Option(help="For shards.")] = 2,
+    column: Annotated[
+        str | None, typer.Option(help="For column: whose values name the holders, such as label.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed deals the same way.")] = 0,
+    fraction: Annotated[float, typer.Option(help="Take this part of the records only.")] = 1.0,
+    folder: Folder = None,
+    cache: Cache = None,
+    png: Annotated[Path | None, typer.Option(help="Draw it into this file.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deal a dataset, by the name that `list` gives, out to clients and draw who holds which classes."""
+    from rich.console import Console
+
+    from fedfdp.data import Federation, draw, load
+
+    with _Progress(Console(stderr=True), name) as say:
+        dataset = load(name, folder=folder, cache=cache, progress=say)
+    federation = Federation.partition(
+        dataset,
+        clients=10 if clients is None and partition != "column" else clients,
+        how=partition,  # type: ignore[arg-type]  # checked there, with the nearest name in the message
+        beta=beta,
+        shards_per_client=shards_per_client,
+        column=column,
+        fraction=fraction,
+        seed=seed,
+    )
+    details = {"dirichlet": f" β = {beta:g}", "column": f" {column}", "shards": f" × {shards_per_client}"}
+    dealt = f"{len(federation):,} clients, {partition}{details.get(partition, '')}, seed {seed}"
+    title = f"{federation.name}: {len(federation.x):,} records, {dealt}"
+    if png is not None:
+        draw.picture(federation, png, title)
+    if as_json:
+        settings = {"partition": partition, "beta": beta if partition == "dirichlet" else None, "seed": seed}
+        print(json.dumps({**settings, **draw.numbers(federation)}))
+        return
+    console = Console()
+    console.print(title, style="bold", highlight=False)
+    console.print(draw.table(federation))
+    if len(federation) > draw.ROWS:
+        console.print(f"… {draw.ROWS // 2} of {len(federation):,} clients, evenly from the largest", highlight=False)
+    console.print(draw.spread(federation), highlight=False)
+    if png is not None:
+        console.print(f"picture: {png}", highlight=False, soft_wrap=True)
+
+
+class _Progress:
+    """Tells the steps of a fetch on stderr: one changing line on a terminal, a line a step elsewhere."""
+
+    def __init__(self, console: "Console", name: str) -> None:
+        self.console, self.status = console, console.status(f"{name}: reading")
+        self.last = ""
+
+    def __enter__(self) -> "_Progress":
+        if self.console.is_terminal:
+            self.status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.status.stop()
+
+    def __call__(self, line: str) -> None:
+        topic = line.split(":")[0]
+        if self.console.is_terminal:
+            self.status.update(line)
+        elif " MB" not in line or topic != self.last:  # megabytes count up on a terminal only
+            self.console.print(line, highlight=False, soft_wrap=True)
+        self.last = topic
