@@ -73,6 +73,15 @@ def test_clients_that_are_missing_or_complain(tmp_path, monkeypatch):
         fetch.Npm("p", "1.0").fetch(tmp_path, print)
 
 
+def test_a_client_that_meets_a_full_disk(tiny, tmp_path, monkeypatch):
+    program(tmp_path / "bin", "npm", "echo 'npm error code ENOSPC' >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    tiny.comes_from(fetch.Npm("p", "1.0"), tiny.good)
+    with pytest.raises(DataError, match=r"cannot write to the data cache .*No space left on device"):
+        load("tiny")
+    assert [p.name for p in (tmp_path / "cache").iterdir()] == [".tiny.lock"]
+
+
 def test_mirror_serves_files_and_archives(tiny, tmp_path):
     site = tiny.put(tmp_path / "site", {f"{n}.gz": gzip.compress(c) for n, c in tiny.files.items()})
     said = []

@@ -3,6 +3,7 @@
 Each origin leaves files in a given folder and nothing anywhere else. What comes is not trusted: it is checked later.
 """
 
+import errno
 import gzip
 import http.client
 import lzma
@@ -140,6 +141,9 @@ def _client(command: Sequence[str], folder: Path, output: Path | None = None) ->
         if stdout:
             stdout.close()
     if done.returncode:
+        # A client's own words for a full disk are hidden among others, or cut off with its output.
+        if b"ENOSPC" in done.stderr or b"No space left" in done.stderr or shutil.disk_usage(folder).free < 2**20:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
         complaint = next((line for line in lines if line.startswith(("npm error", "E:"))), "".join(lines[-1:]))
         raise FetchError(complaint[:160] or f"{command[0]} ended with code {done.returncode}")
