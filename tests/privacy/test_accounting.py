@@ -214,7 +214,7 @@ def test_ten_thousand_rounds_need_a_thousand_compositions(monkeypatch: pytest.Mo
 
 
 def test_filter_at_its_expected_event_allows_what_rdp_allows() -> None:
-    budget = RDPFilter.expecting(ROUND, 3.52, 1e-5)
+    budget = RDPFilter.expecting([ROUND], 3.52, 1e-5)
     assert len(budget.orders) == 1
     assert budget.add([Event(0.05, (2.0, 5.0), 646)])
     assert budget.affords([ROUND])

@@ -129,11 +129,15 @@ class Accountant:
         ε rises with every count, so counts are rounded up to eight significant bits, and the grid is coarser.
         """
         check_delta(delta)
-        history = self.history
-        if self.accountant == "rdp" or len(history) > _FEW_KINDS:
-            return history_epsilon(history, delta, "rdp")
-        rounded = tuple((q, sigma, _round_up(count)) for q, sigma, count in history)
-        return history_epsilon(rounded, delta, "pld", "zero-out", DISPLAY_INTERVAL)
+        return upper_bound(self.history, delta, self.accountant)
+
+
+def upper_bound(history: History, delta: float, accountant: Method) -> float:
+    """As `Accountant.upper_bound`."""
+    if accountant == "rdp" or len(history) > _FEW_KINDS:
+        return history_epsilon(history, delta, "rdp")
+    rounded = tuple((q, sigma, _round_up(count)) for q, sigma, count in history)
+    return history_epsilon(rounded, delta, "pld", "zero-out", DISPLAY_INTERVAL)
 
 
 def _round_up(count: int) -> int:

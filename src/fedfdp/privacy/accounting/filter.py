@@ -9,7 +9,7 @@ import numpy as np
 
 from fedfdp.errors import SettingError
 from fedfdp.privacy.accounting.events import Event, History, check_delta, check_epsilon, history_of, merge
-from fedfdp.privacy.accounting.rdp import ORDERS, conversion_cost, curve, total
+from fedfdp.privacy.accounting.rdp import ORDERS, conversion_cost, total
 
 
 class RDPFilter:
@@ -31,12 +31,12 @@ class RDPFilter:
         self._history: History = ()
 
     @classmethod
-    def expecting(cls, event: Event, epsilon: float, delta: float) -> "RDPFilter":
-        """The filter of the one order that allows the most of an event known beforehand; others may come too."""
+    def expecting(cls, events: Iterable[Event], epsilon: float, delta: float) -> "RDPFilter":
+        """The filter of the one order that allows the most of a round known beforehand; other rounds may come too."""
         check_epsilon(epsilon)
         check_delta(delta)
         room = epsilon - conversion_cost(ORDERS, delta)
-        best = int(np.argmax(room / curve(event.q, event.sigma_effective)))
+        best = int(np.argmax(room / total(history_of(events))))
         return cls(epsilon, delta, orders=(ORDERS[best],))
 
     def affords(self, events: Iterable[Event]) -> bool:
@@ -55,4 +55,4 @@ class RDPFilter:
 
     def epsilon_of(self, history: History) -> float:
         """How much of the budget a history takes. While a run goes on, the guarantee is the budget, not this."""
-        return float(np.min(total(history)[self._columns] + self._cost)) if history else 0.0
+        return max(0.0, float(np.min(total(history)[self._columns] + self._cost))) if history else 0.0
