@@ -15,7 +15,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import UninitializedParameter
 
 from fedfdp.errors import SettingError
-from fedfdp.privacy.clipping.fast import buffers_kept
+from fedfdp.privacy.clipping.fast import Job, buffers_kept
 from fedfdp.privacy.clipping.plan import examine
 
 
@@ -75,7 +75,7 @@ def _reason(model: nn.Module, x: Tensor) -> str:
         return output.flatten(1).square().sum(1)
 
     with buffers_kept(model):
-        plan, _ = examine(model, size, x, torch.zeros(len(x)), params)
+        plan, _ = examine(Job(model, size, params), x, torch.zeros(len(x)))
     return plan.reason
 
 

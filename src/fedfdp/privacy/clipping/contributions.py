@@ -46,10 +46,15 @@ def without(rows: Tensor, bad: Tensor) -> Tensor:
 
 @dataclass
 class Stored:
-    """The per-sample gradients of one parameter, held as numbers: (B, *parameter shape)."""
+    """The per-sample gradients of one parameter, held as numbers, (B, …), in an order of their own if one is given."""
 
     name: str
     rows: Tensor
+    order: tuple[int, ...] | None = None  # the permutation of a row's dimensions that gives the parameter's
+
+    def arranged(self) -> Tensor:
+        """(B, …) with the parameter's order of numbers."""
+        return self.rows if self.order is None else self.rows.permute(0, *(i + 1 for i in self.order))
 
     def norms(self) -> Norms:
         norm = row_norms(self.rows)
@@ -59,7 +64,13 @@ class Stored:
         self.rows = without(self.rows, bad)
 
     def add_to(self, sums: dict[str, Tensor], c: Tensor, where: Sequence[Span]) -> None:
-        add_rows(sums[self.name], self.rows, c, where)
+        total = sums[self.name]
+        if self.order is None:
+            add_rows(total, self.rows, c, where)
+            return
+        own = self.rows.new_zeros(len(total), *self.rows.shape[1:])
+        add_rows(own, self.rows, c, where)
+        total += Stored(self.name, own, self.order).arranged().reshape(total.shape)
 
 
 @dataclass

@@ -3,24 +3,38 @@
 The patches under the kernel are a strided view of the input, copied for a few records at a time, never for a batch.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedfdp.privacy.clipping.rules import PerSample, by_record
-from fedfdp.privacy.clipping.tape import Call
+from fedfdp.privacy.clipping.contributions import Contribution, Stored
+from fedfdp.privacy.clipping.rules import by_record
+from fedfdp.privacy.clipping.tape import Call, Rule
 
-PATCHES = 2**20  # numbers in one copy of patches: small enough to stay in cache
+PATCHES = 2**20  # numbers in one copy of patches: small enough to stay in cache, large enough for few calls
 
 
 def _each(value: int | Sequence[int], count: int) -> tuple[int, ...]:
     return (value,) * count if isinstance(value, int) else tuple(value) * (count if len(value) == 1 else 1)
 
 
-class Convolution(PerSample):
+@dataclass(frozen=True)
+class Options:
+    """How a kernel moves over its input, one entry a dimension."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+
+class Convolution(Rule):
     """∂W = Σ_s g_s ⊗ patch_s over output positions s, group by group; ∂b = Σ_s g_s."""
 
     functions = (functional.conv1d, functional.conv2d, functional.conv3d)
@@ -43,53 +57,79 @@ class Convolution(PerSample):
             pads = [(w // 2, w - w // 2) for w in whole]
         else:
             pads = [(p, p) for p in _each(0 if isinstance(padding, str) else padding, dims)]
-        return input, weight, bias, (tuple(weight.shape), stride, tuple(pads), dilation, groups)
+        return input, weight, bias, Options(kernel, stride, tuple(pads), dilation, groups)
 
     def rows(self, input: Tensor, options: Any) -> int:
         # An input without a batch dimension is one record's row.
-        return input.shape[0] if input.dim() == len(options[0]) else 1
+        return input.shape[0] if input.dim() == len(options.kernel) + 2 else 1
+
+    def run(self, func: Any, images_last: bool, *args: Any, **kwargs: Any) -> Tensor:
+        """On a CPU, pooling and patches are several times faster with channels innermost, and so all that follows."""
+        image = args[0] if args else kwargs.pop("input")
+        if images_last and func is functional.conv2d and image.dim() == 4 and image.device.type == "cpu":
+            if image.shape[1] == 1:  # one channel is in either order; only the strides tell which is meant
+                image = image.contiguous()
+                image = image.as_strided(image.shape, (image.stride(0), 1, image.stride(2), image.stride(3)))
+            image = image.contiguous(memory_format=torch.channels_last)
+        output: Tensor = func(image, *args[1:], **kwargs)
+        return output
 
     def per_sample(self, call: Call, grad: Tensor, batch: int, before: int) -> dict[str, Tensor]:
-        shape = call.options[0]
-        grad = grad.reshape(call.rows, shape[0], -1)
-        found = {}
-        if call.weight is not None:
-            found[call.weight] = self._weights(call, grad)
-        if call.bias is not None:
-            found[call.bias] = grad.sum(2)
-        if call.rows != batch:
-            found = {
-                n: by_record(r, batch, before, r[0].numel()).sum(1).view(batch, *r.shape[1:]) for n, r in found.items()
-            }
-        return found
+        return {stored.name: stored.arranged() for stored in self._stored(call, grad, batch, before)}
 
-    def _weights(self, call: Call, grad: Tensor) -> Tensor:
-        shape, stride, pads, dilation, groups = call.options
-        dims, places, inner = len(shape) - 2, grad.shape[2], torch.Size(shape[1:]).numel()
-        x = call.input.reshape(call.rows, -1, *call.input.shape[-dims:])
-        out = [
-            (n + sum(p) - d * (k - 1) - 1) // s + 1
-            for n, p, d, k, s in zip(x.shape[2:], pads, dilation, shape[2:], stride, strict=True)
-        ]
-        rows = grad.new_empty(call.rows * groups, shape[0] // groups, inner)
-        step = max(1, PATCHES // (inner * groups * places))
-        for start in range(0, call.rows, step):
-            part = x[start : start + step]
-            if any(map(any, pads)):
-                part = functional.pad(part, [p for pair in reversed(pads) for p in pair])
-            part = part.contiguous()
-            lead, *space = part.stride()[1:]
-            view = part.as_strided(
-                (len(part), groups, shape[1], *shape[2:], *out),
-                (
-                    part.stride(0),
-                    lead * shape[1],
-                    lead,
-                    *(d * s for d, s in zip(dilation, space, strict=True)),
-                    *(t * s for t, s in zip(stride, space, strict=True)),
-                ),
-            )
-            patches = view.reshape(len(part) * groups, inner, places)
-            g = grad[start : start + step].reshape(len(part) * groups, -1, places)
-            torch.bmm(g, patches.mT, out=rows[start * groups : (start + len(part)) * groups])
-        return rows.view(call.rows, *shape)
+    def contributions(self, call: Call, grad: Tensor, batch: int, before: int) -> list[Contribution]:
+        return list(self._stored(call, grad, batch, before))
+
+    def _stored(self, call: Call, grad: Tensor, batch: int, before: int) -> Iterator[Stored]:
+        grad = grad.reshape(call.rows, *grad.shape[-len(call.options.kernel) - 1 :]).flatten(2)
+        if call.weight is not None:
+            rows, order = _weights(call, grad)
+            yield Stored(call.weight, _one_row(rows, batch, before), order)
+        if call.bias is not None:
+            yield Stored(call.bias, _one_row(grad.sum(2), batch, before))
+
+
+def _one_row(rows: Tensor, batch: int, before: int) -> Tensor:
+    if len(rows) == batch:
+        return rows
+    return by_record(rows, batch, before, rows[0].numel()).sum(1).view(batch, *rows.shape[1:])
+
+
+def _weights(call: Call, grad: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+    """Per-sample weight gradients in whichever order of numbers is cheap, and the permutation to the weight's own."""
+    o: Options = call.options
+    dims, places = len(o.kernel), grad.shape[2]
+    x = call.input.reshape(call.rows, -1, *call.input.shape[-dims:])
+    out = [
+        (n + sum(p) - d * (k - 1) - 1) // s + 1
+        for n, p, d, k, s in zip(x.shape[2:], o.pads, o.dilation, o.kernel, o.stride, strict=True)
+    ]
+    # A copy is as fast as its contiguous runs are long: along the output row, or along kernel row and channels.
+    along_row, along_kernel = out[-1] if o.stride[-1] == 1 else 1, o.kernel[-1] * x.shape[1]
+    last = dims == 2 and o.groups == 1 and along_kernel > along_row
+    width = x.shape[1] // o.groups
+    inner = width * math.prod(o.kernel)
+    rows = grad.new_empty(call.rows * o.groups, inner, grad.shape[1] // o.groups)
+    step = max(1, PATCHES // (inner * o.groups * places))
+    buffer = grad.new_empty(min(step, call.rows) * o.groups * inner * places)
+    for start in range(0, call.rows, step):
+        part = x[start : start + step]
+        if any(map(any, o.pads)):
+            part = functional.pad(part, [p for pair in reversed(o.pads) for p in pair])
+        part = part.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+        first, channel, *space = part.stride()
+        count = len(part) * o.groups
+        kernel = [d * s for d, s in zip(o.dilation, space, strict=True)]
+        move = [t * s for t, s in zip(o.stride, space, strict=True)]
+        if last:
+            shape, strides = (len(part), *out, *o.kernel, width), (first, *move, *kernel, channel)
+        else:
+            shape = (len(part), o.groups, width, *o.kernel, *out)
+            strides = (first, channel * width, channel, *kernel, *move)
+        patches = buffer[: count * inner * places].view(shape).copy_(part.as_strided(shape, strides))
+        patches = patches.view(count, places, inner).mT if last else patches.view(count, inner, places)
+        g = grad[start : start + step].reshape(count, -1, places).mT
+        torch.bmm(patches, g, out=rows[start * o.groups : start * o.groups + count])
+    if last:
+        return rows.view(call.rows, *o.kernel, width, grad.shape[1]), (dims + 1, dims, *range(dims))
+    return rows.view(call.rows, o.groups, width, *o.kernel, -1), (0, dims + 2, *range(1, dims + 2))

@@ -4,27 +4,24 @@ Slower than the rules, never wrong about which record a gradient belongs to: a r
 """
 
 import warnings
-from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
 from fedfdp.privacy.clipping.contributions import Contribution, Stored
-from fedfdp.privacy.clipping.fast import LossFn, one_loss_a_record
+from fedfdp.privacy.clipping.fast import Job, one_loss_a_record
 
 
-def vmap_pass(
-    model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor, params: Mapping[str, Tensor]
-) -> tuple[Tensor, list[Contribution]]:
+def vmap_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution]]:
     """All records at once through torch.func's vectorised gradient."""
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}
 
     def loss(weights: dict[str, Tensor], record: Tensor, target: Tensor) -> Tensor:
-        output = functional_call(model, {**weights, **buffers}, (record[None],))
-        return one_loss_a_record(loss_fn(output, target[None]), 1)[0]
+        output = functional_call(job.model, {**weights, **buffers}, (record[None],))
+        return one_loss_a_record(job.loss_fn(output, target[None]), 1)[0]
 
-    weights = {name: parameter.detach() for name, parameter in params.items()}
+    weights = {name: parameter.detach() for name, parameter in job.params.items()}
     each = vmap(grad_and_value(loss), in_dims=(None, 0, 0), randomness="different")
     with warnings.catch_warnings():  # vmap runs operations without a batched form one by one, which the log has said
         warnings.filterwarnings("ignore", message="There is a performance drop")
@@ -32,18 +29,16 @@ def vmap_pass(
     return losses.detach(), [Stored(name, rows.detach()) for name, rows in grads.items()]
 
 
-def loop_pass(
-    model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor, params: Mapping[str, Tensor]
-) -> tuple[Tensor, list[Contribution]]:
+def loop_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution]]:
     """Record by record through plain autograd: works for every model that trains at all."""
-    stores = {name: torch.zeros(len(x), *p.shape, dtype=p.dtype, device=p.device) for name, p in params.items()}
+    stores = {name: torch.zeros(len(x), *p.shape, dtype=p.dtype, device=p.device) for name, p in job.params.items()}
     losses = []
     for i in range(len(x)):
-        weights = {name: parameter.detach().requires_grad_() for name, parameter in params.items()}
-        buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        weights = {name: parameter.detach().requires_grad_() for name, parameter in job.params.items()}
+        buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}
         with torch.enable_grad():
-            output = functional_call(model, {**weights, **buffers}, (x[i : i + 1].detach(),))
-            loss = one_loss_a_record(loss_fn(output, y[i : i + 1]), 1)[0]
+            output = functional_call(job.model, {**weights, **buffers}, (x[i : i + 1].detach(),))
+            loss = one_loss_a_record(job.loss_fn(output, y[i : i + 1]), 1)[0]
         losses.append(loss.detach())
         if loss.requires_grad:
             grads = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)

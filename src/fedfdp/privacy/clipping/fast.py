@@ -26,6 +26,15 @@ RULES: dict[object, Rule] = {
 
 
 @dataclass(frozen=True)
+class Job:
+    """Whose gradients are wanted: a model, the loss of a record, and the parameters that are trained."""
+
+    model: nn.Module
+    loss_fn: LossFn
+    params: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
 class Layout:
     """A call of the pass: its rule, its parameters, its rows for one record, how many of them come before the batch."""
 
@@ -64,13 +73,11 @@ def one_loss_a_record(losses: Tensor, batch: int) -> Tensor:
     return losses
 
 
-def taped(
-    model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor, params: Mapping[str, Tensor]
-) -> tuple[Tensor, list[Call]]:
+def taped(job: Job, x: Tensor, y: Tensor, *, images_last: bool) -> tuple[Tensor, list[Call]]:
     """The losses and the calls that used parameters."""
-    tape = Tape(params, RULES)
+    tape = Tape(job.params, RULES, images_last=images_last)
     with torch.enable_grad(), tape:
-        losses = one_loss_a_record(loss_fn(model(x.detach()), y), len(x))
+        losses = one_loss_a_record(job.loss_fn(job.model(x.detach()), y), len(x))
     if any(call.input._version != call.version for call in tape.calls):
         raise UnsupportedError("a layer's input is changed in place afterwards")
     return losses, tape.calls
@@ -102,10 +109,10 @@ def collect(
 
 
 def fast_pass(
-    model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor, params: Mapping[str, Tensor], layouts: tuple[Layout, ...]
+    job: Job, x: Tensor, y: Tensor, layouts: tuple[Layout, ...], *, images_last: bool
 ) -> tuple[Tensor, list[Contribution]]:
     """Losses and contributions of a batch, or UnsupportedError if the pass is not the one the layouts describe."""
-    losses, calls = taped(model, loss_fn, x, y, params)
+    losses, calls = taped(job, x, y, images_last=images_last)
     if len(calls) != len(layouts) or not all(at.fits(call, len(x)) for at, call in zip(layouts, calls, strict=True)):
         raise UnsupportedError("the model's calls differ from those examined")
     grads = output_gradients(losses, calls)

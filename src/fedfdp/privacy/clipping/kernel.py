@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from fedfdp._allocator import tune_allocator
 from fedfdp.errors import SettingError
 from fedfdp.privacy.clipping.check import refuse
 from fedfdp.privacy.clipping.coefficients import Coefficient, bounded, wanted
 from fedfdp.privacy.clipping.contributions import Contribution
 from fedfdp.privacy.clipping.fallback import loop_pass, vmap_pass
-from fedfdp.privacy.clipping.fast import LossFn, buffers_kept, fast_pass
+from fedfdp.privacy.clipping.fast import Job, LossFn, buffers_kept, fast_pass
 from fedfdp.privacy.clipping.groups import spans
 from fedfdp.privacy.clipping.plan import Plan, forget, plan_for
 from fedfdp.privacy.clipping.tape import UnsupportedError
@@ -54,20 +55,22 @@ def clipped_sum(
     `sizes` says that the records come from several groups, one after the other: each gradient then has a leading
     dimension with every group's own sum. At most `chunk` records are processed at a time; the result is the same.
     """
+    tune_allocator()
     refuse(model)
     params = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    job = Job(model, loss_fn, params)
     clips, groups = _clips(clip, x), _groups(sizes, len(x))
     sums = {n: torch.zeros(len(groups), *p.shape, dtype=p.dtype, device=p.device) for n, p in params.items()}
     empty = x.new_zeros(0, dtype=next(iter(params.values())).dtype)
     parts = [(empty, empty, empty, empty.bool())]
     if len(x):
         with buffers_kept(model):
-            plan = plan_for(model, loss_fn, x, y, params)
+            plan = plan_for(job, x, y)
         step = _step(chunk, plan, params)
         for start in range(0, len(x), step):
             part = slice(start, min(start + step, len(x)))
             with buffers_kept(model):
-                losses, contributions = _pass(plan, model, loss_fn, x[part], y[part], params)
+                losses, contributions = _pass(plan, job, x[part], y[part])
             norms, slack = _total(contributions, losses)
             c, bad = bounded(wanted(coefficient, losses, norms), losses, norms, slack, clips[part])
             if bad.any():
@@ -88,17 +91,15 @@ def clipped_sum(
     )
 
 
-def _pass(
-    plan: Plan, model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor, params: Mapping[str, Tensor]
-) -> tuple[Tensor, list[Contribution]]:
+def _pass(plan: Plan, job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution]]:
     if plan.how == "vmap":
-        return vmap_pass(model, loss_fn, x, y, params)
+        return vmap_pass(job, x, y)
     if plan.how == "rules":
         try:
-            return fast_pass(model, loss_fn, x, y, params, plan.layouts)
+            return fast_pass(job, x, y, plan.layouts, images_last=plan.images_last)
         except UnsupportedError:  # the model was changed since it was examined: examine it at the next step
-            forget(model)
-    return loop_pass(model, loss_fn, x, y, params)
+            forget(job.model)
+    return loop_pass(job, x, y)
 
 
 def _total(contributions: list[Contribution], losses: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,17 +5,17 @@ the same both ways (which also tells where the batch dimension is) and the gradi
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
-from fedfdp.privacy.clipping.contributions import Stored
+from fedfdp.privacy.clipping.contributions import Contribution, Stored
 from fedfdp.privacy.clipping.fallback import loop_pass, vmap_pass
-from fedfdp.privacy.clipping.fast import Layout, LossFn, collect, output_gradients, taped
+from fedfdp.privacy.clipping.fast import Job, Layout, fast_pass, taped
 from fedfdp.privacy.clipping.groups import Span
 from fedfdp.privacy.clipping.tape import Call, Still, UnsupportedError
 
@@ -31,6 +31,7 @@ class Plan:
 
     how: Literal["rules", "vmap", "loop"]
     layouts: tuple[Layout, ...] = ()
+    images_last: bool = False
     reason: str = ""
 
 
@@ -42,81 +43,81 @@ def forget(model: nn.Module) -> None:
     _plans.pop(model, None)
 
 
-def plan_for(model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor, params: Mapping[str, Tensor]) -> Plan:
+def plan_for(job: Job, x: Tensor, y: Tensor) -> Plan:
     """The plan for batches like this one; made at the first and kept as long as the model lives."""
     key = (
         x.shape[1:],
         x.dtype,
         len(x) == 1,
-        tuple(params),
-        tuple(module.training for module in model.modules()),
-        getattr(loss_fn, "__code__", type(loss_fn)),
+        tuple(job.params),
+        tuple(module.training for module in job.model.modules()),
+        getattr(job.loss_fn, "__code__", type(job.loss_fn)),
     )
-    known = _plans.setdefault(model, {})
+    known = _plans.setdefault(job.model, {})
     if key not in known:
-        plan, certain = examine(model, loss_fn, x, y, params)
+        plan, certain = examine(job, x, y)
         if not certain:  # the records at hand were not fit to judge by
             return plan
         if plan.how != "rules" and all(old.reason != plan.reason for old in known.values()):
             way = "torch.func" if plan.how == "vmap" else "a loop, one pass a record"
             log.warning(
-                "%s: clipped through %s, slower than the layer rules: %s", type(model).__name__, way, plan.reason
+                "%s: clipped through %s, slower than the layer rules: %s", type(job.model).__name__, way, plan.reason
             )
         known[key] = plan
     return known[key]
 
 
-def examine(model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor, params: Mapping[str, Tensor]) -> tuple[Plan, bool]:
+def examine(job: Job, x: Tensor, y: Tensor) -> tuple[Plan, bool]:
     """A plan, and whether it may be kept; judged on a few finite records of the batch."""
     usable = [i for i in range(min(len(x), 8 * RECORDS)) if not x.is_floating_point() or bool(x[i].isfinite().all())]
     if not usable:
         return Plan("loop", reason="no finite record"), False
     few = torch.tensor(usable[:RECORDS], device=x.device)
-    x, y = x[few], y[few]
+    x, y, reasons = x[few], y[few], []
     with Still():
-        reference = _gradients(*loop_pass(model, loss_fn, x, y, params))
+        reference = _gradients(loop_pass(job, x, y)[1])
         certain = all(bool(g.isfinite().all()) for g in reference.values())
+        for images_last in (True, False):
+            try:
+                layouts = _layouts(job, x, y, images_last=images_last)
+                _agree(reference, fast_pass(job, x, y, layouts, images_last=images_last)[1])
+                return Plan("rules", layouts, images_last), certain
+            except (UnsupportedError, RuntimeError) as error:
+                reasons.append(_first_line(error))
         try:
-            layouts = _layouts(model, loss_fn, x, y, params)
-            losses, calls = taped(model, loss_fn, x, y, params)
-            found = collect(calls, output_gradients(losses, calls), layouts, len(x))
-            _agree(reference, found, params, len(x))
-            return Plan("rules", layouts), certain
-        except UnsupportedError as error:
-            reason = str(error)
-        try:
-            _agree(reference, vmap_pass(model, loss_fn, x, y, params)[1], params, len(x))
-            return Plan("vmap", reason=reason), certain
-        except (RuntimeError, UnsupportedError, ValueError, TypeError, NotImplementedError) as error:
-            first = str(error).strip().splitlines()[:1] or [type(error).__name__]
-            return Plan("loop", reason=f"{reason}; torch.func: {first[0]}"), certain
+            _agree(reference, vmap_pass(job, x, y)[1])
+            return Plan("vmap", reason=reasons[-1]), certain
+        except (UnsupportedError, RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+            return Plan("loop", reason=f"{reasons[-1]}; torch.func: {_first_line(error)}"), certain
 
 
-def _gradients(losses: Tensor, contributions: list[Any]) -> dict[str, Tensor]:
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _gradients(contributions: list[Contribution]) -> dict[str, Tensor]:
     return {c.name: c.rows for c in contributions if isinstance(c, Stored)}
 
 
-def _agree(reference: dict[str, Tensor], found: list[Any], params: Mapping[str, Tensor], batch: int) -> None:
+def _agree(reference: dict[str, Tensor], found: list[Contribution]) -> None:
     """Raise unless the contributions give every record's gradient as autograd gives it for the record alone."""
-    device = next(iter(params.values())).device
-    for record in range(batch):
-        sums = {name: torch.zeros(1, *p.shape, dtype=p.dtype, device=p.device) for name, p in params.items()}
-        c = torch.zeros(batch, dtype=next(iter(params.values())).dtype, device=device)
+    some = next(iter(reference.values()))
+    for record in range(len(some)):
+        sums = {name: torch.zeros_like(right[:1]) for name, right in reference.items()}
+        c = some.new_zeros(len(some))
         c[record] = 1
         for contribution in found:
-            contribution.add_to(sums, c, [Span(0, 0, batch)])
+            contribution.add_to(sums, c, [Span(0, 0, len(some))])
         for name, right in reference.items():
             error = torch.linalg.vector_norm(sums[name][0] - right[record])
             if not error <= AGREE * torch.linalg.vector_norm(right[record]) + 1e-7:
                 raise UnsupportedError(f"{name}: its gradient for a record depends on the other records, or on chance")
 
 
-def _layouts(
-    model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor, params: Mapping[str, Tensor]
-) -> tuple[Layout, ...]:
+def _layouts(job: Job, x: Tensor, y: Tensor, *, images_last: bool) -> tuple[Layout, ...]:
     """Where each call keeps the records, from the inputs of the batch and of each record alone."""
-    together = taped(model, loss_fn, x, y, params)[1]
-    alone = [taped(model, loss_fn, x[i : i + 1], y[i : i + 1], params)[1] for i in range(len(x))]
+    together = taped(job, x, y, images_last=images_last)[1]
+    alone = [taped(job, x[i : i + 1], y[i : i + 1], images_last=images_last)[1] for i in range(len(x))]
     if any(len(calls) != len(together) for calls in alone):
         raise UnsupportedError("the model makes other calls for a batch than for a record")
     return tuple(_layout(call, [calls[k] for calls in alone]) for k, call in enumerate(together))

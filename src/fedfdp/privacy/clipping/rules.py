@@ -156,7 +156,7 @@ class GroupNorm(PerSample):
         groups, eps = call.options
         g, found = grad.flatten(2) if grad.dim() > 2 else grad[..., None], {}
         if call.weight is not None:
-            normal = functional.group_norm(call.input, groups, None, None, eps).view(*grad.shape).reshape(g.shape)
+            normal = functional.group_norm(call.input, groups, None, None, eps).reshape(g.shape)
             found[call.weight] = by_record(torch.einsum("ncs,ncs->nc", g, normal), batch, before, g.shape[1]).sum(1)
         if call.bias is not None:
             found[call.bias] = by_record(g.sum(2), batch, before, g.shape[1]).sum(1)

@@ -45,6 +45,11 @@ class Rule:
         """(input, weight, bias, options) of a call; its signature is the function's."""
         raise UnsupportedError
 
+    def run(self, func: Any, images_last: bool, *args: Any, **kwargs: Any) -> Tensor:
+        """Call the function, with images in the order the tape asks for."""
+        output: Tensor = func(*args, **kwargs)
+        return output
+
     def rows(self, input: Tensor, options: Any) -> int:
         raise UnsupportedError
 
@@ -94,6 +99,14 @@ def _tensors(values: Any) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
+def _viewed(tensor: Tensor, *shape: Any, **kwargs: Any) -> Tensor:
+    """A view, or a copy where the model expects an order of numbers that its images do not have here."""
+    try:
+        return tensor.view(*shape, **kwargs)
+    except RuntimeError:
+        return tensor.contiguous().view(*shape, **kwargs)
+
+
 class Still(TorchFunctionMode):
     """Dropout switched off without touching the model: for comparing passes with each other."""
 
@@ -113,8 +126,9 @@ class Still(TorchFunctionMode):
 class Tape(TorchFunctionMode):
     """Notes the calls of known functions on the parameters named; raises UnsupportedError for any other use of them."""
 
-    def __init__(self, parameters: Mapping[str, Tensor], rules: Mapping[Any, Rule]) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor], rules: Mapping[Any, Rule], *, images_last: bool) -> None:
         super().__init__()
+        self._images_last = images_last
         self.calls: list[Call] = []
         self._names = {id(parameter): name for name, parameter in parameters.items()}
         self._rules = rules
@@ -127,6 +141,8 @@ class Tape(TorchFunctionMode):
                 return _steps_of_attention(*args, **kwargs)
         used = [self._names[id(t)] for t in _tensors((args, tuple(kwargs.values()))) if id(t) in self._names]
         if not used:
+            if func is Tensor.view and self._images_last:
+                return _viewed(*args, **kwargs)
             return func(*args, **kwargs)
         if func in self._rules:
             return self._note(self._rules[func], func, used, args, kwargs)
@@ -141,9 +157,8 @@ class Tape(TorchFunctionMode):
         if sorted(used) != sorted(name for name in names if name is not None):
             raise UnsupportedError(f"{used[0]} is used as data")
         plain = {id(t): t.detach() for t in (weight, bias) if t is not None and id(t) in self._names}
-        output: Tensor = func(
-            *(plain.get(id(a), a) for a in args), **{key: plain.get(id(a), a) for key, a in kwargs.items()}
-        )
+        args = [plain.get(id(a), a) for a in args]
+        output = rule.run(func, self._images_last, *args, **{key: plain.get(id(a), a) for key, a in kwargs.items()})
         if not output.requires_grad:
             if self._anchor is None:
                 self._anchor = torch.zeros((), device=output.device, requires_grad=True)
