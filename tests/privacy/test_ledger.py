@@ -1,0 +1,204 @@
+"""A ledger under budgets, replays and filters. Crashes and tampering are in test_journal.py."""
+
+from pathlib import Path
+
+import pytest
+
+from fedfdp.errors import BudgetError, RunError, SettingError
+from fedfdp.privacy.accounting import Event, epsilon
+from fedfdp.privacy.accounting import accountant as accounting
+from fedfdp.privacy.ledger import Entry, Ledger, LedgerBook
+
+STEP = (Event(0.05, (2.0, 5.0)),)
+CHEAP = (Event(0.01, (8.0,)),)
+SETTINGS = {"client": "alice", "data": "d1", "config": "c1", "budget": 3.52, "delta": 1e-5, "sync": False}
+
+
+def ledger(path: Path | None = None, **changes: object) -> Ledger:
+    return Ledger.open(path, **{**SETTINGS, **changes})
+
+
+def spend(account: Ledger, rounds: range) -> int:
+    """Charges round after round until the budget refuses; how many were allowed."""
+    for done, number in enumerate(rounds):
+        try:
+            account.charge(number, f"request {number}", STEP, replayable=True)
+        except BudgetError:
+            return done
+    return len(rounds)
+
+
+@pytest.mark.parametrize(("accountant", "rounds"), [("pld", 763), ("rdp", 647), ("filter", 647)])
+def test_the_budget_ends_where_the_accountant_says(accountant: str, rounds: int) -> None:
+    account = ledger(accountant=accountant)
+    assert spend(account, range(1000)) == rounds
+    assert not account.afford(STEP)
+    assert account.epsilon() <= 3.52
+    if accountant != "filter":
+        assert account.epsilon() == epsilon([Event(0.05, (2.0, 5.0), rounds)], 1e-5, accountant=accountant)
+
+
+def test_a_refused_charge_writes_nothing_and_cheaper_ones_may_still_fit(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    with ledger(path, budget=0.3) as account:
+        assert spend(account, range(100)) == 3
+        before = path.read_bytes(), account.epsilon()
+        with pytest.raises(BudgetError, match=r"client 'alice': round 9 does not fit epsilon = 0\.3"):
+            account.charge(9, "more", STEP, replayable=True)
+        assert (path.read_bytes(), account.epsilon()) == before
+        assert account.afford(CHEAP)
+        assert account.charge(9, "less", CHEAP, replayable=True) == 0
+    assert epsilon([Event(0.05, (2.0, 5.0), 3)], 1e-5) <= 0.3 < epsilon([Event(0.05, (2.0, 5.0), 4)], 1e-5)
+
+
+def test_the_paper_accountant_cannot_enforce(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="under-counts"):
+        ledger(tmp_path / "ledger.jsonl", accountant="paper")
+    with pytest.raises(SettingError, match="did you mean 'filter'"):
+        ledger(accountant="filtr")
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_budget_still_counts() -> None:
+    account = ledger(budget=None)
+    assert spend(account, range(800)) == 800
+    assert account.epsilon() == epsilon([Event(0.05, (2.0, 5.0), 800)], 1e-5)
+    with pytest.raises(SettingError, match="filter"):
+        ledger(budget=None, accountant="filter")
+
+
+@pytest.mark.parametrize("bad", [{"budget": 0.0}, {"budget": -1.0}, {"delta": 0.0}, {"budget": float("nan")}])
+def test_settings_are_checked_before_a_file_exists(tmp_path: Path, bad: dict) -> None:
+    with pytest.raises(SettingError):
+        ledger(tmp_path / "ledger.jsonl", **bad)
+    assert not list(tmp_path.iterdir())
+
+
+def test_replays_are_free_and_anything_else_is_a_new_attempt(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    with ledger(path) as account:
+        assert account.charge(0, "a", STEP, replayable=True) == 0
+        once = account.epsilon()
+        assert account.charge(0, "a", STEP, replayable=True) == 0
+        assert account.epsilon() == once
+        assert account.charge(0, "b", STEP, replayable=True) == 1  # another broadcast: never the same noise
+        assert account.charge(0, "a", STEP, replayable=True) == 0
+        assert account.charge(0, "a", STEP, replayable=False) == 2  # its answer is gone: a fresh one is paid for
+        assert account.charge(0, "a", CHEAP, replayable=True) == 3  # the same question at another price
+        assert account.charge(1, "a", STEP, replayable=True) == 0
+        total = account.epsilon()
+        assert total == epsilon([Event(0.05, (2.0, 5.0), 4), *CHEAP], 1e-5)
+    with ledger(path) as account:  # and it knows them after it was closed
+        assert account.epsilon() == total
+        assert account.charge(0, "b", STEP, replayable=True) == 1
+        assert account.charge(0, "c", STEP, replayable=True) == 4
+        assert [entry.attempt for entry in account.entries()] == [0, 1, 2, 3, 0, 4]
+
+
+def test_a_replay_needs_no_room_in_the_budget() -> None:
+    account = ledger(budget=0.3)
+    spend(account, range(100))
+    assert account.charge(2, "request 2", STEP, replayable=True) == 0
+    with pytest.raises(BudgetError):
+        account.charge(2, "request 2", STEP, replayable=False)
+
+
+def test_entries_are_what_was_charged(tmp_path: Path) -> None:
+    both = (Event(0.1, (2.0,), 3), Event(0.1, (2.0, 5.0)))
+    with ledger(tmp_path / "ledger.jsonl") as account:
+        account.charge(7, "r", both, replayable=True)
+        (entry,) = account.entries()
+        assert entry == Entry("alice", 7, 0, entry.request, both)
+        assert account.epsilon() == epsilon(both, 1e-5)
+    with pytest.raises(RunError, match="path"):
+        ledger().entries()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("client", "bob"), ("data", "d2"), ("config", "c2"), ("budget", 4.0), ("delta", 1e-6), ("accountant", "rdp")],
+)
+def test_the_ledger_of_another_is_refused_by_name(tmp_path: Path, name: str, value: object) -> None:
+    path = tmp_path / "ledger.jsonl"
+    with ledger(path) as account:
+        account.charge(0, "a", STEP, replayable=True)
+    before = path.read_bytes()
+    with pytest.raises(RunError, match=f"ledger of another {name}"):
+        ledger(path, **{name: value})
+    assert path.read_bytes() == before
+
+
+def test_a_closed_ledger_takes_no_charge(tmp_path: Path) -> None:
+    account = ledger(tmp_path / "ledger.jsonl")
+    account.close()
+    account.close()
+    with pytest.raises(RunError, match="closed"):
+        account.charge(0, "a", STEP, replayable=True)
+
+
+def test_a_charge_needs_a_round_and_an_event() -> None:
+    with pytest.raises(SettingError):
+        ledger().charge(-1, "a", STEP, replayable=True)
+    with pytest.raises(SettingError):
+        ledger().charge(0, "a", (), replayable=True)
+
+
+def test_a_filter_keeps_its_order_over_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    with ledger(path, accountant="filter") as account:
+        for number in range(300):
+            account.charge(number, "a", STEP, replayable=True)
+        spent = account.epsilon()
+    with ledger(path, accountant="filter") as account:
+        assert account.epsilon() == spent
+        assert account.afford(CHEAP)
+        assert spend(account, range(300, 1000)) == 347
+
+
+def test_every_round_shows_an_upper_bound_within_the_budget() -> None:
+    account = ledger()
+    for number in range(763):
+        account.charge(number, "a", STEP, replayable=True)
+        if number % 97 == 0 or number == 762:
+            assert account.epsilon() <= account.epsilon_upper_bound() <= min(3.52, 1.005 * account.epsilon())
+
+
+def book(path: Path | None, budgets: dict[str, float | None], **changes: object) -> LedgerBook:
+    settings = {"data": "d1", "config": "c1", "delta": 1e-5, "sync": False, **changes}
+    return LedgerBook.open(path, budgets=budgets, **settings)
+
+
+def test_clients_of_a_book_have_their_own_budgets_and_histories(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    budgets = {"a": 0.3, "b": 0.5, "c": None}
+    with book(path, budgets) as clients:
+        rounds = {name: spend(clients.ledger(name), range(20)) for name in budgets}
+        assert rounds["a"] == 3 < rounds["b"] < rounds["c"] == 20
+        assert clients.epsilon() == clients.ledger("c").epsilon() > clients.ledger("a").epsilon()
+        assert clients.epsilon("replace-one") > clients.epsilon()
+        assert clients.epsilon() <= clients.epsilon_upper_bound() <= 1.005 * clients.epsilon()
+        with pytest.raises(RunError, match="client 'd'"):
+            clients.ledger("d")
+    with book(path, budgets) as clients:
+        assert {name: len(list(clients.ledger(name).entries())) for name in budgets} == rounds
+    for other in ({"a": 0.3, "b": 0.6, "c": None}, {"a": 0.3, "b": 0.5}):
+        with pytest.raises(RunError, match=r"ledger of another (budget|clients)"):
+            book(path, other)
+
+
+def test_thousands_in_step_cost_the_accounting_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    composed = []
+    original = accounting.pld_epsilon
+    monkeypatch.setattr(accounting, "pld_epsilon", lambda *a, **k: composed.append(a) or original(*a, **k))
+    accounting.history_epsilon.cache_clear()
+    accounting.history_max_count.cache_clear()
+    step = (Event(0.1, (2.5,)),)
+    clients = book(None, {f"client {i}": 2.0 for i in range(1000)})
+    rounds = 0
+    while clients.ledger("client 0").afford(step):
+        for i in range(1000):
+            clients.ledger(f"client {i}").charge(rounds, "r", step, replayable=True)
+        rounds += 1
+    assert epsilon([Event(0.1, (2.5,), rounds)], 1e-5) <= 2.0 < epsilon([Event(0.1, (2.5,), rounds + 1)], 1e-5)
+    assert rounds > 20
+    assert len(composed) < 15
