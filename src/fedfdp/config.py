@@ -27,9 +27,10 @@ class Data:
 
     source: str = "mnist"
     clients: int = 10
-    partition: Literal["dirichlet", "iid", "shards"] = "dirichlet"
+    partition: Literal["dirichlet", "iid", "shards", "column"] = "dirichlet"
     beta: float = 0.1
     shards_per_client: int = 2
+    column: str | None = None
     test_fraction: float = 0.25
     fraction: float = 1.0
     folder: str | None = None
@@ -40,6 +41,8 @@ class Data:
         _require(self.beta > 0, "data.beta", self.beta, "above 0", "0.1 is very unequal, 100 nearly equal")
         inside = 0 < self.test_fraction < 1
         _require(inside, "data.test_fraction", self.test_fraction, "strictly between 0 and 1", "0.25 is the paper's")
+        named = (self.column is not None) == (self.partition == "column")
+        _require(named, "data.column", self.column, 'goes together with partition = "column"', "set both or none")
         _require(0 < self.fraction <= 1, "data.fraction", self.fraction, "in (0, 1]", "1 takes every record")
         _require(
             self.shards_per_client >= 1, "data.shards_per_client", self.shards_per_client, "1 or more", "2 is usual"

@@ -80,8 +80,8 @@ class Trainer:
         return self.server.released(self.progress.state.weights, self.progress.server)
 
     def run(self) -> Iterator[Step]:
-        """Rounds until all are done, or until no client can afford another."""
-        while self.progress.state.round < self.rounds:
+        """Rounds until all are done, the method is, or no client can afford another."""
+        while self.progress.state.round < self.rounds and not self.algorithm.done(self.progress.state):
             start, before = time.perf_counter(), self.progress
             done = before.state.round + 1
             look = done % self.eval_every == 0 or done == self.rounds
@@ -92,7 +92,8 @@ class Trainer:
             weights, server = self.server.step(before.state.weights, state.weights, before.server)
             seconds = before.seconds + time.perf_counter() - start
             self.progress = Progress(replace(state, weights=weights), server, memories, seconds)
-            evaluation = self.evaluate(last=done == self.rounds) if look else None
+            last = done == self.rounds or self.algorithm.done(self.progress.state)
+            evaluation = self.evaluate(last=last) if look or last else None
             yield Step(done, self.rounds, took_part, evaluation)
 
     def _aggregate(self, before: Progress, memories: dict[str, Any], look: bool) -> tuple[Any, int]:

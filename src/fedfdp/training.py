@@ -29,8 +29,9 @@ from fedfdp.learner import Learner, LossFunction, cross_entropy, squared_error
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.randomness import Seeded
+from fedfdp.privacy.statement import statement
 from fedfdp.records import digest
-from fedfdp.runs.folder import LEDGER, RunFolder
+from fedfdp.runs.folder import LEDGER, PRIVACY_JSON, PRIVACY_PAGE, RunFolder
 from fedfdp.server import Server
 from fedfdp.settings import plain
 from fedfdp.trainer import Progress, Step, Trainer
@@ -131,7 +132,7 @@ def train(
                     data=identity["data"],
                     config=identity["settings"],
                     delta=privacy.delta,
-                    accountant=privacy.accountant,
+                    accountant="filter" if algorithm.adaptive else privacy.accountant,
                     budgets={client.name: privacy.budget(client.name) for client in federation.clients},
                     sync=False,
                 )
@@ -139,17 +140,18 @@ def train(
         engine = LocalEngine(
             federation, learner, algorithm, privacy=privacy, randomness=Seeded(seed), book=book, fused=fused
         )
-        population = Population(len(federation), sum(len(client.train) for client in federation.clients), classes)
+        sizes = [len(client.train) for client in federation.clients]
+        population = Population(len(federation), sum(sizes), min(sizes), classes)
         trainer = Trainer(
             algorithm,
             engine,
             Evaluator(learner, federation),
             server=server,
-            progress=Progress(algorithm.init(first, population)),
+            progress=Progress(algorithm.init(first, population, privacy)),
             rounds=rounds,
             eval_every=eval_every,
         )
-        return _Run(trainer, learner, federation, privacy, book, folder, identity).go(on_update)
+        return _Run(trainer, learner, federation, engine, book, folder, identity).go(on_update)
 
 
 class _Run:
@@ -160,13 +162,14 @@ class _Run:
         trainer: Trainer,
         learner: Learner,
         federation: Federation,
-        privacy: DPSGD | None,
+        engine: LocalEngine,
         book: LedgerBook | None,
         folder: RunFolder | None,
         identity: dict[str, str],
     ) -> None:
         self.trainer, self.learner, self.federation = trainer, learner, federation
-        self.privacy, self.book, self.folder, self.identity = privacy, book, folder, identity
+        self.privacy, self.repeatable = engine.privacy, engine.randomness.repeatable
+        self.book, self.folder, self.identity = book, folder, identity
         self.history: list[dict[str, Any]] = []
 
     def go(self, on_update: Callable[[Update], None] | None) -> Result:
@@ -184,6 +187,7 @@ class _Run:
                     on_update(Update(step, self._epsilon(final=False), budget, self.history))
         except KeyboardInterrupt:
             self._save()
+            self._write_statement()
             raise
         return self._finish()
 
@@ -235,11 +239,27 @@ class _Run:
         if self.book is not None:
             self.book.sync()
         summary = self._summary()
+        self._write_statement()
         self.learner.load(trainer.released)
         model = self.learner.model.eval()
         if self.folder is not None:
             self.folder.finish(summary, model.state_dict())
         return Result(model, summary, self.history, self.folder.path if self.folder else None)
+
+    def _write_statement(self) -> None:
+        if self.folder is None or self.book is None or self.privacy is None:
+            return
+        made = statement(
+            self.trainer.algorithm,
+            algorithm_name(self.trainer.algorithm),
+            self.privacy,
+            self.book,
+            {client.name: len(client.train) for client in self.federation.clients},
+            rounds=self.trainer.progress.state.round,
+            repeatable=self.repeatable,
+        )
+        self.folder.write(PRIVACY_JSON, made.to_json().encode())
+        self.folder.write(PRIVACY_PAGE, made.to_markdown().encode())
 
     def _summary(self) -> dict[str, Any]:
         last = {name: value for name, value in self.history[-1].items() if name not in ("round", "epsilon", "clients")}

@@ -6,7 +6,7 @@ and gets a plain or a private one.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Protocol
 
 from fedfdp import weights as w
@@ -19,10 +19,11 @@ from fedfdp.records import Weights
 
 @dataclass(frozen=True)
 class Population:
-    """What is public about the clients: how many, how many records they declare together, how many classes."""
+    """What is public about the clients: how many, the records they declare (all, and the smallest), the classes."""
 
     clients: int
     records: int
+    smallest: int  # min n_i
     classes: int | None
 
 
@@ -123,6 +124,7 @@ class Algorithm(ABC):
     batch_size: int = 64
 
     name: ClassVar[str]
+    adaptive: ClassVar[bool] = False  # whether what a round costs depends on what was released before it
     State: ClassVar[type[Any]] = ServerState
     Message: ClassVar[type[Any]] = Broadcast
     Reply: ClassVar[type[Any]] = Upload
@@ -145,6 +147,10 @@ class Algorithm(ABC):
     def check_privacy(self, privacy: DPSGD | None) -> None:  # noqa: B027
         """Raises where the method exists only with, or only without, privacy."""
 
+    def released(self) -> tuple[str, ...]:
+        """The fields of an upload that are made of a client's records."""
+        return tuple(f.name for f in fields(self.Reply) if f.name not in ("client", "records"))
+
     # What a private round costs -------------------------------------------------------------------------------------
 
     def private_steps(self, broadcast: Broadcast | None, privacy: DPSGD) -> int:
@@ -166,8 +172,8 @@ class Algorithm(ABC):
 
     # The two sides --------------------------------------------------------------------------------------------------
 
-    def init(self, weights: Weights, population: Population) -> Any:
-        """The server's state before round 0."""
+    def init(self, weights: Weights, population: Population, privacy: DPSGD | None) -> Any:
+        """The server's state before round 0, from what is public."""
         return ServerState(0, weights, population)
 
     def broadcast(self, state: Any) -> Any:
@@ -194,6 +200,10 @@ class Algorithm(ABC):
             records += upload.records
         moved = w.add(state.weights, total, scale=1 / records) if records else state.weights
         return replace(state, round=state.round + 1, weights=moved)
+
+    def done(self, state: Any) -> bool:
+        """Whether the method itself ends the run, before the rounds or the budget do."""
+        return False
 
     # Help for subclasses --------------------------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ class FedFair(Algorithm):
         if privacy is not None:
             raise SettingError("algorithm.name", self.name, "not private: it uploads losses as they are", "take fedfdp")
 
-    def init(self, weights: Weights, population: Population) -> FairState:
+    def init(self, weights: Weights, population: Population, privacy: DPSGD | None) -> FairState:
         return FairState(0, weights, population, first_loss(self.initial_loss, population))
 
     def broadcast(self, state: FairState) -> FairBroadcast:

@@ -107,10 +107,13 @@ class FedFDP(Algorithm):
             name = "coefficients" if self.coefficients == "automatic" else "clip_bound"
             raise SettingError(f"algorithm.{name}", getattr(self, name), "only with privacy", "leave it out")
 
+    def released(self) -> tuple[str, ...]:
+        return tuple(name for name in super().released() if name != "norms_within" or self.clip_bound == "quantile")
+
     def joint_event(self, privacy: DPSGD) -> Event:
         return privacy.event(losses=1, counts=(self.loss_bound == "quantile") + (self.clip_bound == "quantile"))
 
-    def init(self, weights: Weights, population: Population) -> FDPState:
+    def init(self, weights: Weights, population: Population, privacy: DPSGD | None) -> FDPState:
         return FDPState(0, weights, population, first_loss(self.initial_loss, population))
 
     def broadcast(self, state: FDPState) -> FDPBroadcast:

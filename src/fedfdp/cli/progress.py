@@ -31,14 +31,6 @@ class Watcher:
         self.started: tuple[float, int] | None = None
 
     def __enter__(self) -> "Watcher":
-        private = self.config.privacy
-        budget = (
-            f", ε ≤ {private.epsilon:g} at δ = {private.delta:g}" if private and private.epsilon else ", not private"
-        )
-        kind, data = type(self.config.algorithm).__name__, self.config.data
-        text = f"{kind} on {data.source}, {data.clients} clients, {self.config.rounds} rounds{budget}"
-        self.console.print(text, highlight=False)
-        self.bar.start()
         return self
 
     def __exit__(
@@ -52,14 +44,24 @@ class Watcher:
     def __call__(self, update: Update) -> None:
         step = update.step
         now = time.monotonic()
-        if self.started is None:
+        if self.started is None:  # now that a round is done, nothing is left to be refused
             self.started = (now, step.round)
+            self._announce()
         seen = _seen(update)
         self.bar.update(self.task, completed=step.round, seen=seen)
         if step.evaluation is not None and not self.console.is_terminal:
             first, since = self.started[1], now - self.started[0]
             left = since / max(step.round - first, 1) * (step.rounds - step.round)
             print(f"round {step.round}/{step.rounds}  {seen}  {_clock(left)} left", file=sys.stderr, flush=True)
+
+    def _announce(self) -> None:
+        private, data = self.config.privacy, self.config.data
+        budget = f"ε ≤ {private.epsilon:g} at δ = {private.delta:g}" if private else "not private"
+        clients = f"{data.clients} clients" if data.column is None else f"clients by {data.column}"
+        kind = type(self.config.algorithm).__name__
+        text = f"{kind} on {data.source}, {clients}, {self.config.rounds} rounds, {budget}"
+        self.console.print(text, highlight=False)
+        self.bar.start()
 
     def show(self, result: Result) -> None:
         """The result, and how the model serves each client."""

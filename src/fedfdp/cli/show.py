@@ -1,6 +1,7 @@
 """fedfdp show: finished runs side by side."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -35,4 +36,4 @@ def show(
         percents = ["–" if s[name] is None else f"{s[name]:.2%}" for name in ("accuracy", "worst_accuracy")]
         psis = [number(s["psi"]), number(s.get("psi_train"))]
         table.add_row(path, s["algorithm"], s["data"], *percents, *psis, spent, str(s["rounds"]), f"{s['seconds']:.0f}")
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 200).print(table)

@@ -12,7 +12,7 @@ from fedfdp import weights as w
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.client import LocalClient, Prefetched
 from fedfdp.data import ClientData, Federation
-from fedfdp.errors import FedFDPError
+from fedfdp.errors import BudgetError, FedFDPError
 from fedfdp.learner import Learner
 from fedfdp.privacy.clipping import ClippedSum
 from fedfdp.privacy.dpsgd import DPSGD
@@ -80,13 +80,14 @@ class LocalEngine:
         """The client, once the round is paid for; None where it cannot be."""
         attempt = 0
         if self.book is not None and self.privacy is not None:
-            ledger = self.book.ledger(data.name)
             events = self.algorithm.events(broadcast, self.privacy)
-            if not ledger.afford(events):
-                return None
             request = digest(request, memory)
-            replayable = self.randomness.repeatable
-            attempt = ledger.charge(broadcast.round, request, events, replayable=replayable)
+            try:
+                attempt = self.book.ledger(data.name).charge(
+                    broadcast.round, request, events, replayable=self.randomness.repeatable
+                )
+            except BudgetError:
+                return None
         return LocalClient(
             data,
             self.learner,

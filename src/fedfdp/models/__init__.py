@@ -27,16 +27,16 @@ def build(
     factory = _imported(name) if ":" in name else MODELS.get(name)
     if factory is None:
         raise SettingError("model.name", name, nearest(name, MODELS), "or package.module:Class")
-    if ":" not in name:
-        arguments = {"input_shape": input_shape, "outputs": outputs, **arguments}
+    known = {} if ":" in name else {"input_shape": input_shape, "outputs": outputs}
     try:
-        inspect.signature(factory).bind(**arguments)
+        inspect.signature(factory).bind(**known, **arguments)
     except TypeError as error:
-        allowed = f"{name} takes {inspect.signature(factory)}"
-        raise SettingError("model.arguments", arguments, f"{error}; {allowed}") from None
+        takes = [p for p in inspect.signature(factory).parameters if p not in known]
+        allowed = f"{name} {error}; it takes {', '.join(takes) or 'none'}"
+        raise SettingError("model.arguments", arguments, allowed) from None
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return factory(**arguments)
+        return factory(**known, **arguments)
 
 
 def check_output(model: nn.Module, *, input_shape: tuple[int, ...], outputs: int, classification: bool) -> None:

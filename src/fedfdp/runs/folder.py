@@ -19,6 +19,7 @@ from fedfdp.errors import RunError
 
 CONFIG, METRICS, CHECKPOINT = "config.toml", "metrics.jsonl", "checkpoint"
 SUMMARY, MODEL, LEDGER, IDENTITY = "summary.json", "model.safetensors", "ledger.jsonl", "run.json"
+PRIVACY_JSON, PRIVACY_PAGE = "privacy.json", "privacy.md"
 
 
 class RunFolder:

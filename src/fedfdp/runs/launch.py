@@ -21,8 +21,9 @@ def federation_of(config: Config) -> Federation:
     dataset = data.load(settings.source, folder=settings.folder)
     return Federation.partition(
         dataset,
-        clients=settings.clients,
+        clients=None if settings.partition == "column" else settings.clients,
         how=settings.partition,
+        column=settings.column,
         beta=settings.beta,
         shards_per_client=settings.shards_per_client,
         test_fraction=settings.test_fraction,

@@ -1,0 +1,171 @@
+"""What a run guarantees, to whom, under which assumptions, and what it does not cover: for those who decide by it.
+
+Every number comes from the ledgers. Nothing is claimed that the ledgers do not show.
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from fedfdp.algorithms.base import Algorithm
+from fedfdp.privacy.accounting import delta_warning
+from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.privacy.ledger import LedgerBook
+
+_MEANING = {
+    "update": "the change of the model's weights, made of clipped and noised gradient sums",
+    "loss": "the mean loss of a batch, each loss clamped, noised",
+    "norms_within": "the share of gradients within the clipping bound, noised",
+}
+
+
+@dataclass(frozen=True)
+class Account:
+    """What one client has spent."""
+
+    client: str
+    records: int
+    epsilon: float
+    epsilon_replace_one: float
+    budget: float | None
+
+
+@dataclass(frozen=True)
+class Statement:
+    """The guarantee of a run, complete: as a record for machines and as a page for people."""
+
+    algorithm: str
+    privacy: DPSGD
+    rounds: int
+    accounts: tuple[Account, ...]
+    released: tuple[str, ...]
+    repeatable: bool
+
+    @property
+    def epsilon(self) -> float:
+        return max((account.epsilon for account in self.accounts), default=0.0)
+
+    @property
+    def epsilon_replace_one(self) -> float:
+        return max((account.epsilon_replace_one for account in self.accounts), default=0.0)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What weakens the guarantee."""
+        found = []
+        if self.repeatable:
+            found.append(
+                "batches and noise came from a configured seed: this was a simulation. Against anyone who knows the "
+                "seed there is no privacy at all; a deployment draws from the operating system's entropy"
+            )
+        smallest = min((account.records for account in self.accounts), default=1)
+        if warning := delta_warning(self.privacy.delta, smallest):
+            found.append(warning)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        p = self.privacy
+        return {
+            "epsilon": self.epsilon,
+            "epsilon_replace_one": self.epsilon_replace_one,
+            "delta": p.delta,
+            "accountant": p.accountant,
+            "unit": "one record of one client",
+            "adjacency": "zero-out of one record, the number of records being public; replace-one beside it",
+            "mechanism": {
+                "name": "Poisson-subsampled Gaussian: per-record clipping, one joint release a batch",
+                "clip": p.clip,
+                "sigma": p.sigma,
+                "sigma_loss": p.sigma_loss if "loss" in self.released else None,
+                "sampling": {"kind": "Poisson", "q": p.q, "batch": "secret"},
+            },
+            "algorithm": self.algorithm,
+            "rounds": self.rounds,
+            "released": {name: _MEANING.get(name, "released after noise") for name in self.released},
+            "clients": [dataclasses.asdict(account) for account in self.accounts],
+            "assumptions": list(ASSUMPTIONS),
+            "not_covered": list(NOT_COVERED),
+            "warnings": self.warnings,
+            "versions": {name: version(name) for name in ("fedfdp", "torch", "dp-accounting", "numpy")},
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2)
+
+    def to_markdown(self) -> str:
+        p = self.privacy
+        head = [
+            "# Privacy statement",
+            "",
+            f"Every record of every client is protected with **ε = {self.epsilon:.4f} at δ = {p.delta:g}** "
+            f"(zero-out of one record; where one record is replaced by another: ε = {self.epsilon_replace_one:.4f}), "
+            f"against a server that sees every upload. Accountant: {p.accountant}.",
+            "",
+            *[f"> **Warning:** {warning}." for warning in self.warnings],
+            "",
+            "## Mechanism",
+            "",
+            f"{self.algorithm}, {self.rounds} rounds. In each step a client draws a secret batch (every record enters "
+            f"with probability q = {p.q:g}), cuts each record's gradient to norm C = {p.clip:g}, adds Gaussian noise of "
+            f"σ·C with σ = {p.sigma:g} to the sum, and divides by the expected size of the batch. All that is released "
+            "from one batch is accounted as one joint event, and is in the client's ledger before the batch is drawn.",
+            "",
+            "## What leaves a client",
+            "",
+            *[f"- `{name}`: {_MEANING.get(name, 'released after noise')}" for name in self.released],
+            "- the number of its records, as a public fact",
+            "",
+            "## Assumptions",
+            "",
+            *[f"- {line}" for line in ASSUMPTIONS],
+            "",
+            "## Not covered",
+            "",
+            *[f"- {line}" for line in NOT_COVERED],
+            "",
+            "## By client",
+            "",
+            "| client | records | ε | ε, replace-one | budget |",
+            "| --- | ---: | ---: | ---: | ---: |",
+        ]
+        rows = [
+            f"| {a.client} | {a.records} | {a.epsilon:.4f} | {a.epsilon_replace_one:.4f} | "
+            f"{'–' if a.budget is None else f'{a.budget:g}'} |"
+            for a in self.accounts
+        ]
+        libraries = ", ".join(f"{name} {number}" for name, number in self.to_dict()["versions"].items())
+        return "\n".join([*head, *rows, "", f"Computed with {libraries}.", ""])
+
+
+ASSUMPTIONS = (
+    "the number of records of each client is declared and public",
+    "the server sees every upload (no secure aggregation is assumed) and may do with them what it likes",
+    "which records are in a batch stays secret at the client",
+    "a person with several records, or at several clients, is protected for each record and each client separately",
+)
+
+NOT_COVERED = (
+    "choosing hyper-parameters by training several times on the same records: every run that was looked at counts",
+    "evaluation on raw records: in a simulation the measures shown are exact and not private",
+    "what is published besides the uploads and what is made of them",
+)
+
+
+def statement(
+    algorithm: Algorithm,
+    name: str,
+    privacy: DPSGD,
+    book: LedgerBook,
+    records: dict[str, int],
+    *,
+    rounds: int,
+    repeatable: bool,
+) -> Statement:
+    """The statement of what these clients' ledgers show."""
+    accounts = []
+    for client, count in records.items():
+        ledger = book.ledger(client)
+        accounts.append(Account(client, count, ledger.epsilon(), ledger.epsilon("replace-one"), ledger.budget))
+    return Statement(name, privacy, rounds, tuple(accounts), algorithm.released(), repeatable)
