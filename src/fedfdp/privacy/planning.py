@@ -134,8 +134,7 @@ def _find_unknown(given: dict[str, float | int | None], solve: Unknown | None) -
         raise SettingError(solve, given[solve], f"cannot be given and solved for (solve = {solve!r})", "leave one out")
     missing = [name for name in names if given[name] is None and (name != "sigma_loss" or solve == name)]
     if len(missing) > 1:
-        fix = "give all but one of them" + ("" if "epsilon" in missing else "; epsilon is the budget")
-        raise SettingError("plan", None, f"only one value can be left out, not {', '.join(missing)}", fix)
+        raise SettingError(missing[0], None, f"left out together with {', '.join(missing[1:])}", "leave out only one")
     return missing[0] if missing else None
 
 
