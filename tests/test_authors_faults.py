@@ -49,7 +49,7 @@ def test_the_fair_step_without_privacy_changes_the_step():
         weights = client.learner.initial()
         from fedfdp.algorithms.base import Population
 
-        broadcast = method.broadcast(method.init(weights, Population(2, 8, None)))
+        broadcast = method.broadcast(method.init(weights, Population(2, 8, 4, None), None))
         upload, _ = method.local(broadcast, method.memory(), client)
         return float(upload.update["weight"])
 
@@ -103,6 +103,6 @@ def test_the_loss_bound_never_sticks_at_zero():
     client = client_of(8, Given(noise=-100.0), replace(PRIVATE, q=1.0))
     from fedfdp.algorithms.base import Population
 
-    broadcast = method.broadcast(method.init(client.learner.initial(), Population(2, 16, None)))
+    broadcast = method.broadcast(method.init(client.learner.initial(), Population(2, 16, 8, None), client.privacy))
     upload, memory = method.local(broadcast, method.memory(), client)
     assert upload.loss < 0 < memory.loss_bound

@@ -33,7 +33,7 @@ def start() -> Learner:
 def play(algorithm: Algorithm, federation: Federation, privacy: DPSGD | None, noise: float = 0.1):
     """One round: the new state, the uploads and the clients' new memories."""
     learner, randomness = start(), Given(noise)
-    state = algorithm.init(learner.initial(), Population(2, 3, None))
+    state = algorithm.init(learner.initial(), Population(2, 3, 1, None), privacy)
     broadcast, uploads, memories = algorithm.broadcast(state), [], []
     for data in federation.clients:
         client = LocalClient(data, learner, privacy=privacy, randomness=randomness, round=0)

@@ -2,15 +2,34 @@
 
 import importlib
 
+from fedfdp.algorithms.ali_dpfl import ALIDPFL
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.algorithms.fedavg import FedAvg
+from fedfdp.algorithms.feddyn import FedDyn
 from fedfdp.algorithms.fedfair import FedFair
 from fedfdp.algorithms.fedfdp import FedFDP
+from fedfdp.algorithms.fedprox import FedProx
+from fedfdp.algorithms.qffl import QFFL
+from fedfdp.algorithms.scaffold import Scaffold
 from fedfdp.errors import SettingError, nearest
 
-__all__ = ["ALGORITHMS", "Algorithm", "FedAvg", "FedFDP", "FedFair", "find"]
+__all__ = [
+    "ALGORITHMS",
+    "ALIDPFL",
+    "QFFL",
+    "Algorithm",
+    "FedAvg",
+    "FedDyn",
+    "FedFDP",
+    "FedFair",
+    "FedProx",
+    "Scaffold",
+    "find",
+]
 
-ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (FedAvg, FedFair, FedFDP)}
+ALGORITHMS: dict[str, type[Algorithm]] = {
+    kind.name: kind for kind in (FedAvg, FedProx, Scaffold, FedDyn, QFFL, ALIDPFL, FedFair, FedFDP)
+}
 
 
 def find(name: str) -> type[Algorithm]:

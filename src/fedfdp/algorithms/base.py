@@ -6,7 +6,7 @@ and gets a plain or a private one.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol
 
 from fedfdp import weights as w
@@ -51,6 +51,12 @@ class Upload:
     client: str
     records: int
     update: Weights
+    discount: float = field(default=1.0, kw_only=True)  # set by the server where the upload comes late
+
+    @property
+    def weight(self) -> float:
+        """What the upload counts for: p_i up to a common factor."""
+        return self.records * self.discount
 
 
 @dataclass(frozen=True)
@@ -149,7 +155,7 @@ class Algorithm(ABC):
 
     def released(self) -> tuple[str, ...]:
         """The fields of an upload that are made of a client's records."""
-        return tuple(f.name for f in fields(self.Reply) if f.name not in ("client", "records"))
+        return tuple(f.name for f in fields(self.Reply) if f.name not in ("client", "records", "discount"))
 
     # What a private round costs -------------------------------------------------------------------------------------
 
@@ -194,11 +200,11 @@ class Algorithm(ABC):
 
     def aggregate(self, state: Any, uploads: Iterable[Any]) -> Any:
         """The new state: w_t + Σ p_i (w_i − w_t), p over those that took part. Uploads are read once, one at a time."""
-        total, records = w.zeros_like(state.weights), 0
+        total, weight = w.zeros_like(state.weights), 0.0
         for upload in uploads:
-            w.add_(total, upload.update, scale=upload.records)
-            records += upload.records
-        moved = w.add(state.weights, total, scale=1 / records) if records else state.weights
+            w.add_(total, upload.update, scale=upload.weight)
+            weight += upload.weight
+        moved = w.add(state.weights, total, scale=1 / weight) if weight else state.weights
         return replace(state, round=state.round + 1, weights=moved)
 
     def done(self, state: Any) -> bool:

@@ -94,16 +94,16 @@ class LossMean:
     """F = Σ p_i F_i, taken while the uploads pass by."""
 
     def __init__(self) -> None:
-        self.total, self.records = 0.0, 0
+        self.total, self.weight = 0.0, 0.0
 
     def passing(self, uploads: Iterable[FairUpload]) -> Iterator[FairUpload]:
         for upload in uploads:
-            self.total += upload.records * upload.loss
-            self.records += upload.records
+            self.total += upload.weight * upload.loss
+            self.weight += upload.weight
             yield upload
 
     def mean(self, *, otherwise: float) -> float:
-        return self.total / self.records if self.records else otherwise
+        return self.total / self.weight if self.weight else otherwise
 
 
 def first_loss(given: float | None, population: Population) -> float:

@@ -166,26 +166,24 @@ class FedFDP(Algorithm):
 
     def aggregate(self, state: FDPState, uploads: Iterable[FDPUpload]) -> FDPState:
         """w_t + Σ ω_i (w_i − w_t)/Σ ω_i with ω_i = p_i·clamp(1 + λ_s(F̄_i − F)): read once, one upload at a time."""
-        total, weight = w.zeros_like(state.weights), 0.0
-        losses, loss, within, records = dict(state.losses), 0.0, 0.0, 0
+        total, omegas = w.zeros_like(state.weights), 0.0
+        losses, loss, within, weight = dict(state.losses), 0.0, 0.0, 0.0
         for upload in uploads:
             before = losses.get(upload.client, state.loss)
             smooth = self.smoothing * before + (1 - self.smoothing) * upload.loss
             limits = {"low": self.server_low, "high": self.server_high}
-            omega = upload.records * fair_weight(smooth, state.loss, lam=self.server_lam, **limits)
+            omega = upload.weight * fair_weight(smooth, state.loss, lam=self.server_lam, **limits)
             w.add_(total, upload.update, scale=omega)
             losses[upload.client] = smooth
-            weight += omega
-            loss += upload.records * smooth
-            within += upload.records * (upload.norms_within or 0.0)
-            records += upload.records
-        if not records:
+            omegas += omega
+            loss += upload.weight * smooth
+            within += upload.weight * (upload.norms_within or 0.0)
+            weight += upload.weight
+        if not weight:
             return replace(state, round=state.round + 1)
-        moved = w.add(state.weights, total, scale=1 / weight) if weight else state.weights
-        scale = self.next_clip_scale(state.clip_scale, within / records)
-        return replace(
-            state, round=state.round + 1, weights=moved, loss=loss / records, losses=losses, clip_scale=scale
-        )
+        moved = w.add(state.weights, total, scale=1 / omegas) if omegas else state.weights
+        scale = self.next_clip_scale(state.clip_scale, within / weight)
+        return replace(state, round=state.round + 1, weights=moved, loss=loss / weight, losses=losses, clip_scale=scale)
 
     def next_clip_scale(self, scale: float, within: float) -> float:
         """C of the next round over the configured C, from all clients' noised counts together."""

@@ -1,0 +1,152 @@
+"""ALI-DPFL: "Differentially Private Federated Learning with Adaptive Local Iterations" (Ling et al., 2024).
+
+DP-FedAvg whose number of local steps τ the server chooses anew each round (`local_steps.py`) from estimates of a
+curvature μ and a gap Γ. Its authors' clients send these as they are; here they are made of released values alone. With
+w_t and w_s the weights of a client's present and previous round, g̃_i and F̃_i its first noised gradient and loss there:
+  μ² ≈ Σ p_i (‖g̃_i(w_t) − g̃_i(w_s)‖² − 2d(σC/(q·n_i))²)/‖w_t − w_s‖²  (less what the noise adds on average)
+  Γ ≈ |Σ p_i (F̃_i(w_t) − F̃_i(w_s))|
+smoothed over rounds. g̃ is clipped, so μ is the curvature of what DPSGD descends. Only the loss has to be paid for.
+
+What a round costs depends on what was released before it, which accounting for fixed schedules does not cover: a Rényi
+filter keeps the budget, and `privacy.accountant` must be "rdp". Plans count with τ = 1.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from fedfdp import weights as w
+from fedfdp.algorithms.base import (
+    Algorithm,
+    Batch,
+    Broadcast,
+    Client,
+    LossQuery,
+    Population,
+    Released,
+    ServerState,
+    Upload,
+    descend,
+)
+from fedfdp.algorithms.local_steps import MOST_STEPS, Estimates, Seen, Terms, affordable_steps, compare, next_steps
+from fedfdp.errors import SettingError
+from fedfdp.privacy.accounting import Event
+from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.records import Weights
+
+
+@dataclass(frozen=True)
+class ALIState(ServerState):
+    terms: Terms
+    tau: int
+    spent: float = 0.0  # of R_c
+    estimates: Estimates | None = None  # of all clients, smoothed
+
+
+@dataclass(frozen=True)
+class ALIBroadcast(Broadcast):
+    tau: int
+
+
+@dataclass(frozen=True)
+class ALIUpload(Upload):
+    estimates: Estimates | None  # None in a client's first round
+
+
+@dataclass(frozen=True, kw_only=True)
+class ALIDPFL(Algorithm):
+    """DPSGD with τ local steps; `local_steps` is the first τ. Ends when R_s rounds or R_c steps are used up."""
+
+    round_budget: int = 100  # R_s
+    step_budget: int | None = None  # R_c; None: as many as ε allows
+    loss_clip: float = 2.5
+    smoothing: float = 0.9
+
+    name: ClassVar[str] = "ali_dpfl"
+    adaptive: ClassVar[bool] = True
+    State: ClassVar[type] = ALIState
+    Message: ClassVar[type] = ALIBroadcast
+    Reply: ClassVar[type] = ALIUpload
+    Memory: ClassVar[type] = Seen
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.local_epochs is None, "local_epochs", "not here: the server chooses steps", "leave it out")
+        self.require(self.round_budget >= 1, "round_budget", "1 or more rounds", "100 is usual")
+        ok = self.step_budget is None or self.step_budget >= 1
+        self.require(ok, "step_budget", "1 or more steps", "leave it out for what ε allows")
+        self.require(0 < self.loss_clip < float("inf"), "loss_clip", "a bound above 0 on a loss", "2.5 is usual")
+        self.require(0 <= self.smoothing < 1, "smoothing", "at least 0, below 1", "0.9 is usual")
+
+    def check_privacy(self, privacy: DPSGD | None) -> None:
+        if privacy is None:
+            raise SettingError("algorithm.name", self.name, "exists only with privacy", "add [privacy] or take fedavg")
+        if privacy.accountant != "rdp":
+            allowed = f"{self.name} chooses its steps during the run, which takes a Rényi filter"
+            raise SettingError("privacy.accountant", privacy.accountant, allowed, 'set privacy.accountant = "rdp"')
+
+    def private_steps(self, broadcast: Broadcast | None, privacy: DPSGD) -> int:
+        return broadcast.tau if isinstance(broadcast, ALIBroadcast) else 1
+
+    def joint_event(self, privacy: DPSGD) -> Event:
+        return privacy.event(losses=1)
+
+    def init(self, weights: Weights, population: Population, privacy: DPSGD | None) -> ALIState:
+        self.check_privacy(privacy)
+        assert privacy is not None
+        noise = w.size(weights) * (privacy.noise * privacy.clip / (privacy.q * population.smallest)) ** 2
+        steps, price = self.step_budget, 0.0
+        if steps is None:
+            steps, price = affordable_steps(privacy.event(), self.joint_event(privacy), privacy)
+        first = 1 if self.round_budget >= steps else min(self.local_steps or 1, MOST_STEPS, steps)
+        terms = Terms(privacy.clip, noise, self.round_budget, steps, price)
+        return ALIState(0, weights, population, terms, first)
+
+    def broadcast(self, state: ALIState) -> ALIBroadcast:
+        return ALIBroadcast(state.round, state.weights, state.tau)
+
+    def memory(self) -> Seen:
+        return Seen()
+
+    def local(self, broadcast: ALIBroadcast, memory: Seen, client: Client) -> tuple[ALIUpload, Seen]:
+        coefficient = self.coefficient(broadcast, client.privacy)
+        released: list[Released] = []
+
+        def gradient(batch: Batch, here: Weights) -> Weights:
+            query = None if released else LossQuery(self.loss_clip)
+            answer = batch.release(here, coefficient=coefficient, loss=query)
+            if query is not None:
+                released.append(answer)
+            return answer.gradient
+
+        update = descend(broadcast.weights, self.batches(broadcast, client), lr=self.lr, direction=gradient)
+        loss = released[0].loss
+        assert loss is not None
+        now = Seen(broadcast.weights, released[0].gradient, loss)
+        return ALIUpload(client.name, client.records, update, compare(memory, now, client)), now
+
+    def aggregate(self, state: ALIState, uploads: Iterable[ALIUpload]) -> ALIState:
+        curvature, descent, records = 0.0, 0.0, 0
+
+        def passing() -> Iterable[ALIUpload]:
+            nonlocal curvature, descent, records
+            for upload in uploads:
+                if upload.estimates is not None:
+                    curvature += upload.records * upload.estimates.curvature
+                    descent += upload.records * upload.estimates.descent
+                    records += upload.records
+                yield upload
+
+        new: ALIState = super().aggregate(state, passing())
+        estimates, price = state.estimates, state.terms.loss_price
+        if records:
+            mean = Estimates(curvature / records, descent / records)
+            estimates = mean if estimates is None else estimates.towards(mean, 1 - self.smoothing)
+        spent = state.spent + state.tau + price
+        left = max(1, int(state.terms.steps - spent - price))
+        return replace(
+            new, tau=min(next_steps(state.tau, estimates, state.terms), left), spent=spent, estimates=estimates
+        )
+
+    def done(self, state: ALIState) -> bool:
+        return state.round >= state.terms.rounds or state.spent + 1 + state.terms.loss_price > state.terms.steps

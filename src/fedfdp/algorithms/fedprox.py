@@ -1,0 +1,36 @@
+"""FedProx: "Federated Optimization in Heterogeneous Networks" (Li et al., 2020).
+
+FedAvg whose local steps are pulled back towards the broadcast weights. The pull reads no record, so it is added after
+the noise and is free. At the first step there is nothing to pull: with one local step a round FedProx is FedAvg.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedfdp import weights as w
+from fedfdp.algorithms.base import Algorithm, Batch, Broadcast, Client, ClientState, Upload, descend
+from fedfdp.records import Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedProx(Algorithm):
+    """Σ p_i w_i, where each w_i has gone down F_i(w) + μ/2·‖w − w_t‖²."""
+
+    mu: float = 0.01
+
+    name: ClassVar[str] = "fedprox"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 <= self.mu < float("inf"), "mu", "a proximal weight of 0 or more", "0.01 is usual, 0 is FedAvg")
+
+    def local(self, broadcast: Broadcast, memory: ClientState, client: Client) -> tuple[Upload, ClientState]:
+        start, coefficient = broadcast.weights, self.coefficient(broadcast, client.privacy)
+
+        def proximal_gradient(batch: Batch, here: Weights) -> Weights:
+            gradient = batch.release(here, coefficient=coefficient).gradient
+            return gradient if here is start else w.add(gradient, w.subtract(here, start), scale=self.mu)
+
+        steps = self.batches(broadcast, client)
+        update = descend(start, steps, lr=self.lr, direction=proximal_gradient)
+        return Upload(client.name, client.records, update), memory

@@ -1,0 +1,90 @@
+"""q-FFL by q-FedAvg: "Fair Resource Allocation in Federated Learning" (Li et al., 2020).
+
+It minimises Σ p_i F_i^(q_f + 1)/(q_f + 1): the larger q_f, the more a client with a high loss counts. Every client
+releases F_i(w_t); under privacy that is a clamped, noised mean over the first batch, one joint event with its gradient.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from fedfdp import weights as w
+from fedfdp.algorithms.base import (
+    Algorithm,
+    Batch,
+    Broadcast,
+    Client,
+    ClientState,
+    LossQuery,
+    ServerState,
+    Upload,
+    descend,
+)
+from fedfdp.privacy.accounting import Event
+from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.records import Weights
+
+
+@dataclass(frozen=True)
+class QUpload(Upload):
+    loss: float  # F_i(w_t)
+    squared_norm: float  # ‖w_i − w_t‖², less what the noise alone adds on average
+
+
+@dataclass(frozen=True, kw_only=True)
+class QFFL(Algorithm):
+    """Updates weighted by F_i^q_f, with a step size from L = 1/η. q_f = 0 is FedAvg."""
+
+    q_f: float = 1.0
+    loss_clip: float = 2.5
+    loss_floor: float = 0.01
+
+    name: ClassVar[str] = "qffl"
+    Reply: ClassVar[type] = QUpload
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        infinity = float("inf")
+        self.require(0 <= self.q_f < infinity, "q_f", "a fairness exponent of 0 or more", "1 is usual, 0 is FedAvg")
+        self.require(0 < self.loss_clip < infinity, "loss_clip", "a bound above 0 on a record's loss", "2.5 is usual")
+        self.require(0 < self.loss_floor < infinity, "loss_floor", "above 0: losses are raised to powers", "0.01")
+
+    def joint_event(self, privacy: DPSGD) -> Event:
+        return privacy.event(losses=1)
+
+    def local(self, broadcast: Broadcast, memory: ClientState, client: Client) -> tuple[QUpload, ClientState]:
+        coefficient = self.coefficient(broadcast, client.privacy)
+        loss = None if client.privacy else client.loss(broadcast.weights)
+
+        def gradient(batch: Batch, here: Weights) -> Weights:
+            nonlocal loss
+            if loss is not None:
+                return batch.release(here, coefficient=coefficient).gradient
+            released = batch.release(here, coefficient=coefficient, loss=LossQuery(self.loss_clip))
+            loss = released.loss
+            return released.gradient
+
+        steps = self.batches(broadcast, client)
+        update = descend(broadcast.weights, steps, lr=self.lr, direction=gradient)
+        assert loss is not None  # there is at least one batch
+        squared = max(w.squared_norm(update) - self.noise_in(update, broadcast, client), 0.0)
+        return QUpload(client.name, client.records, update, loss, squared), memory
+
+    def noise_in(self, update: Weights, broadcast: Broadcast, client: Client) -> float:
+        """What noise adds to ‖w_i − w_t‖² on average: (ησC/(q·n_i))² a step and weight. All of it is public."""
+        if client.privacy is None:
+            return 0.0
+        p, clip = client.privacy, self.coefficient(broadcast, client.privacy).clip
+        steps = self.private_steps(broadcast, p)
+        return steps * w.size(update) * (self.lr * p.noise * clip / (p.q * client.records)) ** 2
+
+    def aggregate(self, state: ServerState, uploads: Iterable[QUpload]) -> ServerState:
+        """w_t − Σ p_i Δ_i/Σ p_i h_i, both divided by L: Δ_i/L = −F^q_f·u, h_i/L = q_f·F^(q_f − 1)·L‖u‖² + F^q_f."""
+        total, weight = w.zeros_like(state.weights), 0.0
+        for upload in uploads:
+            loss = max(upload.loss, self.loss_floor)
+            power = loss**self.q_f
+            w.add_(total, upload.update, scale=upload.records * power)
+            weight += upload.records * (self.q_f * power / loss * upload.squared_norm / self.lr + power)
+        moved = w.add(state.weights, total, scale=1 / weight) if weight else state.weights
+        return replace(state, round=state.round + 1, weights=moved)
