@@ -1,5 +1,6 @@
 """ε, σ and rounds of a run: whichever is left out is solved from the other two. Never on the unaffordable side."""
 
+import math
 from dataclasses import replace
 
 from fedfdp.algorithms.base import Algorithm
@@ -11,8 +12,13 @@ from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.planning import plan
 
 
-def resolve_privacy(privacy: DPSGD | None, algorithm: Algorithm, rounds: int | None) -> tuple[DPSGD | None, int]:
-    """The settings with nothing left open, and the number of rounds; a contradiction between all three is refused."""
+def resolve_privacy(
+    privacy: DPSGD | None, algorithm: Algorithm, rounds: int | None, *, share: float = 1.0
+) -> tuple[DPSGD | None, int]:
+    """The settings with nothing left open, and the number of rounds; a contradiction between all three is refused.
+
+    Where a client is asked in a `share` of the rounds only, there may be more of them; its ledger keeps the budget.
+    """
     if privacy is None:
         if rounds is None:
             raise SettingError("rounds", None, "needed without privacy: nothing else ends the run", "set rounds = 100")
@@ -21,13 +27,15 @@ def resolve_privacy(privacy: DPSGD | None, algorithm: Algorithm, rounds: int | N
     if len(missing) > 1:
         allowed = f"left out together with {missing[1]}, and one can be solved"
         raise SettingError(f"privacy.{missing[0]}", None, allowed, "set one of them")
+    paid = None if rounds is None else math.ceil(rounds * share)  # rounds that a client takes part in
     if privacy.sigma is None:
-        assert rounds is not None
-        privacy = replace(privacy, sigma=_smallest_sigma(privacy, algorithm, rounds))
+        assert paid is not None
+        privacy = replace(privacy, sigma=_smallest_sigma(privacy, algorithm, paid))
     step = algorithm.events(None, privacy)
     if privacy.epsilon is None:
+        assert paid is not None
         assert rounds is not None
-        cost = epsilon_of(repeat(step, rounds), privacy.delta, accountant=privacy.accountant)
+        cost = epsilon_of(repeat(step, paid), privacy.delta, accountant=privacy.accountant)
         return replace(privacy, epsilon=cost), rounds
     affordable = max_count(step, privacy.epsilon, privacy.delta, accountant=privacy.accountant)
     if affordable < 1:
@@ -36,6 +44,7 @@ def resolve_privacy(privacy: DPSGD | None, algorithm: Algorithm, rounds: int | N
             f"privacy.epsilon = {privacy.epsilon:g}: a single round with sigma = {privacy.noise:g}, q = {privacy.q:g} "
             f"costs {cost:.4g}; raise epsilon or sigma, or lower q"
         )
+    affordable = math.floor(affordable / share)
     if rounds is not None and rounds > affordable:
         allowed = f"at most {affordable} rounds fit epsilon = {privacy.epsilon:g} with sigma = {privacy.noise:g}"
         raise SettingError("rounds", rounds, allowed, "lower rounds, raise epsilon or sigma, or leave one of them out")

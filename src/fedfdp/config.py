@@ -14,6 +14,7 @@ from fedfdp import algorithms
 from fedfdp.algorithms import Algorithm
 from fedfdp.budget import resolve_privacy
 from fedfdp.errors import SettingError, nearest
+from fedfdp.participation import Participation
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.server import Server
 from fedfdp.settings import parse, plain
@@ -74,6 +75,7 @@ class Config:
     algorithm: Algorithm = field(default_factory=algorithms.FedFDP)
     privacy: DPSGD | None = None
     server: Server = field(default_factory=Server)
+    participation: Participation = field(default_factory=Participation)
 
     def __post_init__(self) -> None:
         _require(self.rounds is None or self.rounds >= 1, "rounds", self.rounds, "1 or more", "100 is usual")
@@ -84,7 +86,7 @@ class Config:
     def resolved(self) -> "Config":
         """The same with nothing left open: ε, σ or rounds solved, and checked against each other."""
         self.algorithm.check_privacy(self.privacy)
-        privacy, rounds = resolve_privacy(self.privacy, self.algorithm, self.rounds)
+        privacy, rounds = resolve_privacy(self.privacy, self.algorithm, self.rounds, share=self.participation.fraction)
         every = self.eval_every or max(1, math.ceil(rounds / 15))
         return replace(self, privacy=privacy, rounds=rounds, eval_every=every)
 
@@ -115,7 +117,7 @@ def from_dict(values: dict[str, Any]) -> Config:
     section = dict(values.pop("algorithm", {"name": "fedfdp"}))
     method = algorithms.find(str(section.pop("name", "fedfdp")))
     parts: dict[str, Any] = {"algorithm": parse(method, section, "algorithm")}
-    for name, kind in (("data", Data), ("model", Model), ("privacy", DPSGD), ("server", Server)):
+    for name, kind in SECTIONS.items():
         if name in values:
             parts[name] = parse(kind, values.pop(name), name)
     known = [f.name for f in dataclasses.fields(Config)]
@@ -126,12 +128,14 @@ def from_dict(values: dict[str, Any]) -> Config:
     return Config(**{f.name: getattr(top, f.name) for f in dataclasses.fields(_Top)}, **parts)
 
 
+SECTIONS = {"data": Data, "model": Model, "privacy": DPSGD, "server": Server, "participation": Participation}
+
 _Top = dataclasses.make_dataclass(
     "_Top",
     [
         (f.name, f.type, dataclasses.field(default=f.default))
         for f in dataclasses.fields(Config)
-        if f.name not in ("data", "model", "algorithm", "privacy", "server")
+        if f.name != "algorithm" and f.name not in SECTIONS
     ],
 )
 

@@ -4,7 +4,7 @@ It knows neither files nor screens: it yields what happened, and all it remember
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ import numpy as np
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.evaluation import Evaluator
 from fedfdp.fairness.metrics import ClientResults, measures, psi
+from fedfdp.participation import Participation
 from fedfdp.records import Weights
 from fedfdp.server import Server, ServerMemory
 
@@ -21,19 +22,31 @@ class Engine(Protocol):
     """Moves broadcasts to clients and uploads back."""
 
     local_losses: dict[str, float]
+    clients: Sequence[str]
+    unable: set[str]  # those that could not pay when they were last asked
 
     def round(
-        self, broadcast: Any, memories: Mapping[str, Any], *, watch: bool = False
+        self, broadcast: Any, memories: Mapping[str, Any], asked: Sequence[str] | None = None, *, watch: bool = False
     ) -> Iterator[tuple[Any, Any]]: ...
 
 
 @dataclass(frozen=True)
+class Late:
+    """A reply on its way: made in round `made`, here in round `due`."""
+
+    made: int
+    due: int
+    upload: Any
+
+
+@dataclass(frozen=True)
 class Progress:
-    """All a run needs to go on: the method's state, the server's, and what each client remembers."""
+    """All a run needs to go on: the method's state, the server's, what each client remembers, what is on its way."""
 
     state: Any
     server: ServerMemory = field(default_factory=ServerMemory)
     memories: dict[str, Any] = field(default_factory=dict)
+    late: tuple[Late, ...] = ()
     seconds: float = 0.0
 
 
@@ -65,11 +78,14 @@ class Trainer:
         evaluator: Evaluator,
         *,
         server: Server,
+        participation: Participation,
+        seed: int,
         progress: Progress,
         rounds: int,
         eval_every: int,
     ) -> None:
         self.algorithm, self.engine, self.evaluator, self.server = algorithm, engine, evaluator, server
+        self.participation, self.seed = participation, seed
         self.rounds, self.eval_every = rounds, eval_every
         self.progress = progress  # replaced whole after every round, so an interrupt finds no half of one
         self.evaluating = 0.0  # seconds spent looking, not training
@@ -85,30 +101,17 @@ class Trainer:
             start, before = time.perf_counter(), self.progress
             done = before.state.round + 1
             look = done % self.eval_every == 0 or done == self.rounds
-            memories = dict(before.memories)
-            state, took_part = self._aggregate(before, memories, look)
-            if not took_part:
+            arrivals = _Arrivals(self, before, watch=look)
+            state = self.algorithm.aggregate(before.state, arrivals)
+            if not arrivals.used and len(self.engine.unable) == len(self.engine.clients):
                 return
             weights, server = self.server.step(before.state.weights, state.weights, before.server)
             seconds = before.seconds + time.perf_counter() - start
-            self.progress = Progress(replace(state, weights=weights), server, memories, seconds)
+            state = replace(state, weights=weights)
+            self.progress = Progress(state, server, arrivals.memories, tuple(arrivals.late), seconds)
             last = done == self.rounds or self.algorithm.done(self.progress.state)
             evaluation = self.evaluate(last=last) if look or last else None
-            yield Step(done, self.rounds, took_part, evaluation)
-
-    def _aggregate(self, before: Progress, memories: dict[str, Any], look: bool) -> tuple[Any, int]:
-        """The method's new state and how many took part; their new memories are put into `memories`."""
-        took_part = 0
-
-        def uploads() -> Iterator[Any]:
-            nonlocal took_part
-            broadcast = self.algorithm.broadcast(before.state)
-            for upload, memory in self.engine.round(broadcast, before.memories, watch=look):
-                memories[upload.client] = memory
-                took_part += 1
-                yield upload
-
-        return self.algorithm.aggregate(before.state, uploads()), took_part
+            yield Step(done, self.rounds, arrivals.used, evaluation)
 
     def evaluate(self, *, last: bool) -> Evaluation:
         """Measures on the clients' test records, and at the end Ψ on their training records too."""
@@ -130,10 +133,41 @@ class Trainer:
     def progress_type(self) -> type[Any]:
         """`Progress` with the method's own records in it: what a checkpoint is read back as."""
         method = self.algorithm
+        late = make_dataclass("Late", [("made", int), ("due", int), ("upload", method.Reply)], frozen=True)
         fields = [
             ("state", method.State),
             ("server", ServerMemory),
             ("memories", dict[str, method.Memory]),  # type: ignore[name-defined]
+            ("late", tuple[late, ...]),  # type: ignore[valid-type]
             ("seconds", float),
         ]
         return make_dataclass("Progress", fields, frozen=True)
+
+
+class _Arrivals:
+    """The uploads that reach the server in one round, handed on one at a time; then, what is left of the round."""
+
+    def __init__(self, trainer: Trainer, before: Progress, *, watch: bool) -> None:
+        self.trainer, self.before, self.watch = trainer, before, watch
+        self.memories, self.used = dict(before.memories), 0
+        self.late = [reply for reply in before.late if reply.due > before.state.round]
+
+    def __iter__(self) -> Iterator[Any]:
+        trainer, now = self.trainer, self.before.state.round
+        rule = trainer.participation
+        who = rule.round(trainer.engine.clients, seed=trainer.seed, round=now)
+        broadcast = trainer.algorithm.broadcast(self.before.state)
+        for upload, memory in trainer.engine.round(broadcast, self.before.memories, who.there, watch=self.watch):
+            delay = who.late.get(upload.client)
+            if delay is not None and not rule.asynchronous:
+                continue  # past the deadline: the client knows it too, and remembers the round as one it missed
+            self.memories[upload.client] = memory
+            if delay is not None:
+                self.late.append(Late(now, now + delay, upload))
+                continue
+            self.used += 1
+            yield upload
+        for reply in self.before.late:
+            if reply.due <= now:
+                self.used += 1
+                yield replace(reply.upload, discount=rule.discount(now - reply.made))

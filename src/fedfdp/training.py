@@ -26,6 +26,7 @@ from fedfdp.engines.local import LocalEngine
 from fedfdp.errors import RunError, SettingError
 from fedfdp.evaluation import Evaluator
 from fedfdp.learner import Learner, LossFunction, cross_entropy, squared_error
+from fedfdp.participation import Participation
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.randomness import Seeded
@@ -34,7 +35,7 @@ from fedfdp.records import digest
 from fedfdp.runs.folder import LEDGER, PRIVACY_JSON, PRIVACY_PAGE, RunFolder
 from fedfdp.server import Server
 from fedfdp.settings import plain
-from fedfdp.trainer import Progress, Step, Trainer
+from fedfdp.trainer import Late, Progress, Step, Trainer
 
 CHECKPOINT_SECONDS = 15.0
 
@@ -67,6 +68,7 @@ def train(
     privacy: DPSGD | None = None,
     rounds: int | None = None,
     server: Server | None = None,
+    participation: Participation | None = None,
     loss: LossFunction | None = None,
     seed: int = 0,
     eval_every: int | None = None,
@@ -92,9 +94,9 @@ def train(
     >>> result.summary["rounds"], result.summary["epsilon"] <= 2.0
     (5, True)
     """
-    algorithm, server = algorithm or FedFDP(), server or Server()
+    algorithm, server, participation = algorithm or FedFDP(), server or Server(), participation or Participation()
     algorithm.check_privacy(privacy)
-    privacy, rounds = resolve_privacy(privacy, algorithm, rounds)
+    privacy, rounds = resolve_privacy(privacy, algorithm, rounds, share=participation.fraction)
     eval_every = eval_every or max(1, math.ceil(rounds / 15))
     classes = federation.classes
     outputs = classes or math.prod(federation.y.shape[1:]) or 1
@@ -106,6 +108,7 @@ def train(
         "algorithm": {"name": algorithm_name(algorithm), **plain(algorithm)},
         "privacy": plain(privacy) if privacy else {},
         "server": plain(server),
+        "participation": plain(participation),
         "rounds": rounds,
         "seed": seed,
         "fused": fused,
@@ -147,6 +150,8 @@ def train(
             engine,
             Evaluator(learner, federation),
             server=server,
+            participation=participation,
+            seed=seed,
             progress=Progress(algorithm.init(first, population, privacy)),
             rounds=rounds,
             eval_every=eval_every,
@@ -196,8 +201,8 @@ class _Run:
             return
         progress = self.folder.load_checkpoint(self.trainer.progress_type())
         if progress is not None:
-            fields = (progress.state, progress.server, progress.memories, progress.seconds)
-            self.trainer.progress = Progress(*fields)
+            late = tuple(Late(reply.made, reply.due, reply.upload) for reply in progress.late)
+            self.trainer.progress = Progress(progress.state, progress.server, progress.memories, late, progress.seconds)
         self.folder.forget_metrics_after(self.trainer.progress.state.round)
         self.history = self.folder.metrics()
 

@@ -41,13 +41,18 @@ class LocalEngine:
         self.federation, self.learner, self.algorithm = federation, learner, algorithm
         self.privacy, self.randomness, self.book = privacy, randomness, book
         self.fused = fused and privacy is not None and not learner.stochastic
+        self.clients: Sequence[str] = [client.name for client in federation.clients]
+        self.unable: set[str] = set()
         self.local_losses: dict[str, float] = {}  # of the clients' own updated models, where a round was watched
 
-    def round(self, broadcast: Any, memories: Mapping[str, Any], *, watch: bool = False) -> Iterator[tuple[Any, Any]]:
-        """Upload and new memory of each client that takes part, in the federation's order, computed when asked for."""
+    def round(
+        self, broadcast: Any, memories: Mapping[str, Any], asked: Sequence[str] | None = None, *, watch: bool = False
+    ) -> Iterator[tuple[Any, Any]]:
+        """Upload and new memory of each client that is asked (None: all) and can pay, in the federation's order."""
         self.local_losses = {}
         request = digest(broadcast) if self.book else ""
-        for wave in self._waves():
+        wanted = set(self.clients if asked is None else asked)
+        for wave in self._waves([client for client in self.federation.clients if client.name in wanted]):
             clients = []
             for data in wave:
                 memory = memories[data.name] if data.name in memories else self.algorithm.memory()
@@ -58,15 +63,15 @@ class LocalEngine:
             for client, memory in clients:
                 yield self._run(client, memory, broadcast, watch)
 
-    def _waves(self) -> Iterator[Sequence[ClientData]]:
+    def _waves(self, clients: Sequence[ClientData]) -> Iterator[Sequence[ClientData]]:
         """The clients in groups whose batches and sums fit in memory together."""
         if not self.fused or self.privacy is None:
-            yield from ([client] for client in self.federation.clients)
+            yield from ([client] for client in clients)
             return
         model_bytes = 4 * w.size(self.learner.initial())
         wave: list[ClientData] = []
         records = 0.0
-        for client in self.federation.clients:
+        for client in clients:
             expected = self.privacy.q * len(client.train)
             full = records + expected > WAVE_RECORDS or (len(wave) + 1) * model_bytes > WAVE_BYTES
             if wave and full:
@@ -74,7 +79,8 @@ class LocalEngine:
                 wave, records = [], 0.0
             wave.append(client)
             records += expected
-        yield wave
+        if wave:
+            yield wave
 
     def _admit(self, data: ClientData, broadcast: Any, memory: Any, request: str) -> LocalClient | None:
         """The client, once the round is paid for; None where it cannot be."""
@@ -87,7 +93,9 @@ class LocalEngine:
                     broadcast.round, request, events, replayable=self.randomness.repeatable
                 )
             except BudgetError:
+                self.unable.add(data.name)
                 return None
+            self.unable.discard(data.name)
         return LocalClient(
             data,
             self.learner,

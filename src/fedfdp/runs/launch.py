@@ -61,6 +61,7 @@ def launch(
         privacy=config.privacy,
         rounds=config.rounds,
         server=config.server,
+        participation=config.participation,
         seed=config.seed,
         eval_every=config.eval_every,
         fused=config.fused,

@@ -1,0 +1,72 @@
+"""Who takes part in a round: all, some, those that are there, those in time. Decided from the seed, for simulations.
+
+A client that is away is not asked and not charged. One that is too slow has computed and paid; its reply is dropped, or
+in asynchronous mode used when it arrives, with less weight.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedfdp.errors import SettingError
+
+
+@dataclass(frozen=True)
+class Participation:
+    """How many clients are asked, how many of them drop out or are late, and what happens to late replies."""
+
+    fraction: float = 1.0
+    sampling: Literal["fixed", "random"] = "fixed"
+    dropout: float = 0.0
+    stragglers: float = 0.0
+    delay: int = 1
+    asynchronous: bool = False
+    staleness: float = 0.5
+
+    def __post_init__(self) -> None:
+        _require(0 < self.fraction <= 1, "fraction", self.fraction, "in (0, 1]", "1 asks every client in every round")
+        for name in ("dropout", "stragglers"):
+            value = getattr(self, name)
+            _require(0 <= value < 1, name, value, "a probability of at least 0, below 1", "0 switches it off")
+        _require(self.delay >= 1, "delay", self.delay, "1 round or more", "1 is usual")
+        _require(0 <= self.staleness < math.inf, "staleness", self.staleness, "0 or more", "0.5 is usual")
+
+    def round(self, names: Sequence[str], *, seed: int, round: int) -> "Attendance":
+        """Who of these takes part in this round, and who is late by how many rounds. The same for the same seed."""
+        if self.fraction == 1 and not self.dropout and not self.stragglers:
+            return Attendance(tuple(names), {})
+        rng = np.random.default_rng([seed, round, 0x9A47])  # a stream of its own, apart from the clients'
+        if self.sampling == "fixed":
+            count = max(1, round_half_up(self.fraction * len(names)))
+            asked = np.sort(rng.choice(len(names), size=count, replace=False))
+        else:
+            asked = np.flatnonzero(rng.random(len(names)) < self.fraction)
+        there = asked[rng.random(len(asked)) >= self.dropout]
+        slow = rng.random(len(there)) < self.stragglers
+        by = rng.integers(1, self.delay + 1, size=len(there))
+        late = {names[i]: int(d) for i, s, d in zip(there, slow, by, strict=True) if s}
+        return Attendance(tuple(names[i] for i in there), late)
+
+    def discount(self, age: int) -> float:
+        """The weight of a reply that is `age` rounds old: (1 + age)^(−staleness) (Xie et al., 2019)."""
+        return float((1 + age) ** -self.staleness)
+
+
+@dataclass(frozen=True)
+class Attendance:
+    """The clients that compute in a round, and for those among them that are late, by how many rounds."""
+
+    there: tuple[str, ...]
+    late: dict[str, int]
+
+
+def round_half_up(value: float) -> int:
+    return math.floor(value + 0.5)
+
+
+def _require(ok: bool, name: str, value: object, allowed: str, fix: str) -> None:
+    if not ok:
+        raise SettingError(f"participation.{name}", value, allowed, fix)
