@@ -51,7 +51,8 @@ def test_dropouts_are_away_and_stragglers_late():
 
 def test_a_late_upload_counts_for_less():
     assert Participation(staleness=0.5).discount(3) == pytest.approx(0.5)
-    state = fedfdp.FedAvg().init({"w": torch.zeros(1)}, Population(clients=2, records=20, smallest=10, classes=None))
+    population = Population(clients=2, records=20, smallest=10, classes=None)
+    state = fedfdp.FedAvg().init({"w": torch.zeros(1)}, population, None)
     here = Upload("a", 10, {"w": torch.tensor([1.0])})
     late = Upload("b", 10, {"w": torch.tensor([4.0])}, discount=0.5)
     assert float(fedfdp.FedAvg().aggregate(state, [here, late]).weights["w"]) == pytest.approx((10 + 5 * 4) / 15)
