@@ -145,6 +145,12 @@ def test_killed_at_random_instants(tmp_path: Path) -> None:
     assert released > 25
 
 
+@pytest.fixture
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of openings, each of which would wait for the disk at its end."""
+    monkeypatch.setattr(journal.os, "fsync", lambda file: None)
+
+
 def refused_or_complete(path: Path, charges: int) -> str:
     try:
         with open_ledger(path) as ledger:
@@ -154,6 +160,7 @@ def refused_or_complete(path: Path, charges: int) -> str:
         return "refused" if str(path) in str(error) else str(error)
 
 
+@pytest.mark.usefixtures("no_waiting")
 def test_a_ledger_cut_anywhere_is_refused_or_completed(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     fill(path)
@@ -169,6 +176,7 @@ def test_a_ledger_cut_anywhere_is_refused_or_completed(tmp_path: Path) -> None:
     assert refused_or_complete(path, 4) == "refused"
 
 
+@pytest.mark.usefixtures("no_waiting")
 def test_a_head_cut_anywhere_never_loses_a_line(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     fill(path)
@@ -181,6 +189,7 @@ def test_a_head_cut_anywhere_never_loses_a_line(tmp_path: Path) -> None:
     assert refused_or_complete(path, 4) == "refused"
 
 
+@pytest.mark.usefixtures("no_waiting")
 def test_every_changed_byte_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     fill(path, charges=2)

@@ -202,3 +202,17 @@ def test_thousands_in_step_cost_the_accounting_of_one(monkeypatch: pytest.Monkey
     assert epsilon([Event(0.1, (2.5,), rounds)], 1e-5) <= 2.0 < epsilon([Event(0.1, (2.5,), rounds + 1)], 1e-5)
     assert rounds > 20
     assert len(composed) < 15
+
+
+def test_only_the_dearest_histories_are_priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = book(None, {f"client {i}": None for i in range(50)}, accountant="rdp")
+    for i in range(50):
+        clients.ledger(f"client {i}").charge(0, "r", (Event(0.05, (2.0,), i + 1),), replayable=True)
+    clients.ledger("client 0").charge(1, "r", CHEAP, replayable=True)
+    exact = max(clients.ledger(f"client {i}").epsilon() for i in range(50))
+    asked = []
+    monkeypatch.setattr(Ledger, "epsilon", lambda ledger, *_: asked.append(ledger.client) or 1.0)
+    clients.epsilon()
+    assert asked == ["client 49", "client 0"]
+    monkeypatch.undo()
+    assert clients.epsilon() == exact

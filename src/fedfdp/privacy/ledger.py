@@ -15,7 +15,7 @@ from typing import Any
 
 from fedfdp.errors import BudgetError, RunError, SettingError, nearest
 from fedfdp.privacy.accounting.accountant import history_epsilon
-from fedfdp.privacy.accounting.events import Adjacency, Event, History, history_of, merge
+from fedfdp.privacy.accounting.events import Adjacency, Event, History, contains, history_of, merge
 from fedfdp.privacy.journal import Journal
 from fedfdp.privacy.limit import AdaptiveSchedule, FixedSchedule, Limit, check_enforcer
 
@@ -90,11 +90,11 @@ class LedgerBook(AbstractContextManager["LedgerBook"]):
 
     def epsilon(self, adjacency: Adjacency = "zero-out") -> float:
         """Of the client that spent most, exact."""
-        return max((ledger.epsilon(adjacency) for ledger in self._distinct()), default=0.0)
+        return max((ledger.epsilon(adjacency) for ledger in self._dearest()), default=0.0)
 
     def epsilon_upper_bound(self) -> float:
         """The same for every round: cheap, never below, at most about half a percent above."""
-        return max((ledger.epsilon_upper_bound() for ledger in self._distinct()), default=0.0)
+        return max((ledger.epsilon_upper_bound() for ledger in self._dearest()), default=0.0)
 
     def entries(self) -> Iterator[Entry]:
         if self._journal is None:
@@ -114,9 +114,16 @@ class LedgerBook(AbstractContextManager["LedgerBook"]):
     ) -> None:
         self.close()
 
-    def _distinct(self) -> list["Ledger"]:
-        """One ledger for each history and budget: thousands of clients in step cost no more than one."""
-        return list({(ledger.history, ledger.budget): ledger for ledger in self._ledgers.values()}.values())
+    def _dearest(self) -> list["Ledger"]:
+        """Those that may have spent most: equal histories are priced once, and none that another one contains."""
+        if self.accountant == "filter":  # each at its own order, and cheap
+            return list(self._ledgers.values())
+        different = {ledger.history: ledger for ledger in self._ledgers.values()}
+        dearest: list[Ledger] = []
+        for history in sorted(different, key=lambda history: -sum(count for _, _, count in history)):
+            if not any(contains(other.history, history) for other in dearest):
+                dearest.append(different[history])
+        return dearest
 
     def _limit(self, budget: float | None, first: Sequence[Event]) -> Limit:
         if self.accountant == "filter":

@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 
 from fedfdp.errors import SettingError, nearest
 from fedfdp.privacy.accounting.accountant import check_valid, history_epsilon, history_max_count, upper_bound
-from fedfdp.privacy.accounting.events import Event, History, check_delta, check_epsilon, merge, scale
+from fedfdp.privacy.accounting.events import Event, History, check_delta, check_epsilon, contains, merge, scale
 from fedfdp.privacy.accounting.filter import RDPFilter
 
 Enforcer = Literal["pld", "rdp", "filter"]
@@ -39,7 +39,7 @@ class FixedSchedule:
             check_epsilon(budget)
         self.budget, self.delta, self.accountant = budget, delta, accountant
         self._remembered: dict[History, bool] = {}
-        self._affordable: list[dict[tuple[float, float], int]] = []  # the farthest that was found within the budget
+        self._affordable: list[History] = []  # the farthest that was found within the budget
 
     def affords(self, spent: History, step: History) -> bool:
         if self.budget is None:
@@ -57,13 +57,11 @@ class FixedSchedule:
             return True
         if self.accountant == "rdp":
             return False
-        for known in self._affordable:
-            if all(count <= known.get((q, sigma), 0) for q, sigma, count in together):
-                return True
+        if any(contains(known, together) for known in self._affordable):
+            return True
         steps = history_max_count(spent, step, budget, self.delta, self.accountant)
         if steps:
-            farthest = merge(spent, scale(step, steps))
-            self._affordable.append({(q, sigma): count for q, sigma, count in farthest})
+            self._affordable.append(merge(spent, scale(step, steps)))
         return steps > 0
 
     def epsilon(self, spent: History) -> float:

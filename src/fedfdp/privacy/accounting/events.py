@@ -73,6 +73,12 @@ def scale(history: History, times: int) -> History:
     return tuple((q, sigma, count * times) for q, sigma, count in history) if times else ()
 
 
+def contains(whole: History, part: History) -> bool:
+    """Whether nothing in part is more often than in whole."""
+    counts = {(q, sigma): count for q, sigma, count in whole}
+    return all(count <= counts.get((q, sigma), 0) for q, sigma, count in part)
+
+
 def bucket(history: History, limit: int) -> History:
     """The same history with at most `limit` different events, never a cheaper one: q rounded up, σ rounded down."""
     step = 1e-3
