@@ -29,28 +29,27 @@ class LayerReport:
     advice: str = ""
 
 
-def refuse(model: nn.Module) -> None:
-    """Raise for a model that per-sample clipping cannot keep private."""
-    for name, layer in model.named_modules():
-        fault = _fault(layer)
-        if fault:
-            raise SettingError(f"model.{name}" if name else "model", type(layer).__name__, *fault)
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not trainable:
+def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters to train, by name; raises for a model that per-sample clipping cannot keep private."""
+    if any(map(_fault, model.modules())):
+        name, layer = next((name, layer) for name, layer in model.named_modules() if _fault(layer))
+        raise SettingError(f"model.{name}" if name else "model", type(layer).__name__, *(_fault(layer) or ()))
+    params = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if not params:
         raise SettingError("model", type(model).__name__, "has nothing to train", "unfreeze a layer")
-    if any(isinstance(parameter, UninitializedParameter) for parameter in trainable):
-        raise SettingError(
-            "model", type(model).__name__, "has lazy layers without a shape", "run it once on an example"
-        )
-    for parameter in trainable:
+    for parameter in params.values():
+        if isinstance(parameter, UninitializedParameter):
+            raise SettingError("model", type(model).__name__, "has lazy layers without a shape", "run it once first")
         if parameter.dtype not in (torch.float32, torch.float64):
             raise SettingError("model", parameter.dtype, "norms need single or double precision", "call model.float()")
+    return params
 
 
 def check_model(model: nn.Module, x: Tensor) -> list[LayerReport]:
     """A report on every layer with parameters or a fault; `x` is an example batch, two records or more."""
     faults = {name: _fault(layer) for name, layer in model.named_modules()}
-    reason = "" if any(faults.values()) else _reason(model, x)
+    frozen = not any(parameter.requires_grad for parameter in model.parameters())
+    reason = "" if frozen or any(faults.values()) else _reason(model, x)
     return list(_reports(model, faults, reason))
 
 
@@ -67,15 +66,12 @@ def _reports(model: nn.Module, faults: dict[str, tuple[str, str] | None], reason
 
 
 def _reason(model: nn.Module, x: Tensor) -> str:
-    params = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    if not params:
-        return ""
 
     def size(output: Tensor, _: Tensor) -> Tensor:
         return output.flatten(1).square().sum(1)
 
     with buffers_kept(model):
-        plan, _ = examine(Job(model, size, params), x, torch.zeros(len(x)))
+        plan, _ = examine(Job(model, size, trainable(model)), x, torch.zeros(len(x)))
     return plan.reason
 
 

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from fedfdp.errors import SettingError
+from fedfdp.privacy.clipping.contributions import ROUNDING
 
 Coefficient = Callable[[Tensor, Tensor], Tensor]
-
-ROUNDING = 1e-5  # how far, relatively, single precision may carry a summed gradient beyond the norm measured for it
 
 
 def wanted(coefficient: Coefficient | None, losses: Tensor, norms: Tensor) -> Tensor:
@@ -40,13 +39,13 @@ def wanted(coefficient: Coefficient | None, losses: Tensor, norms: Tensor) -> Te
     return c
 
 
-def bounded(c: Tensor, losses: Tensor, norms: Tensor, slack: Tensor, clip: Tensor) -> tuple[Tensor, Tensor]:
+def bounded(c: Tensor, losses: Tensor, norms: Tensor, slack: Tensor | None, clip: Tensor) -> tuple[Tensor, Tensor]:
     """The coefficients to apply, ‖c·g‖ ≤ clip, and which records were dropped because something was not finite."""
-    bad = ~(losses.isfinite() & norms.isfinite() & slack.isfinite() & c.isfinite())
-    norm = norms.double()
-    # Rounding matters only where terms cancel or underflow; elsewhere the measured norm stands as it is.
-    largest = norm + (slack - ROUNDING * norm).clamp_min(0)
-    limit = clip.double() / largest
-    c = c.double().clamp(-limit, limit).masked_fill(bad, 0).to(norms.dtype)
+    norm, c = norms.double(), c.double()
+    if slack is not None:  # rounding matters only where terms cancel; elsewhere the measured norm stands as it is
+        norm = norm + (slack - ROUNDING * norm).clamp_min(0)
+    bad = ~(losses + norm + c).isfinite()
+    limit = clip / norm
+    c = c.clamp(-limit, limit).masked_fill(bad, 0).to(norms.dtype)
     # Below the normal range a number is rounded by more than rounding allows: zero is the safe neighbour.
-    return torch.where(c.abs() < torch.finfo(c.dtype).tiny, 0, c), bad
+    return c.masked_fill(c.abs() < torch.finfo(c.dtype).tiny, 0), bad

@@ -3,45 +3,62 @@
 A contribution never decides a coefficient: it reports norms and what rounding may add to them, and sums as it is told.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from fedfdp.privacy.clipping.groups import Span, add_outer, add_rows
+from fedfdp.privacy.clipping.groups import Groups, Sums, sum_outer, sum_rows
 
-Norms = tuple[Tensor, Tensor]  # per record: the norm, and a bound on how far the summed gradient's norm may exceed it
+Norms = tuple[
+    Tensor, Tensor | None
+]  # per record: the norm, and how far rounding may carry the summed gradient beyond it
+ROUNDING = 1e-5  # the relative rounding that single precision is allowed, in norms and sums
+BLOCK = 2048
 
 
 class Contribution(Protocol):
     """What one or two parameters' gradients add to the sum, record by record."""
 
     def norms(self) -> Norms:
-        """(B,) gradient norms and their slack, in double precision."""
+        """(B,) gradient norms, and their slack where it can exceed ROUNDING."""
 
     def drop(self, bad: Tensor) -> None:
         """Set the records marked in `bad` to exact zeros, so that their NaN and inf cannot enter a product."""
 
-    def add_to(self, sums: dict[str, Tensor], c: Tensor, where: Sequence[Span]) -> None:
+    def add_to(self, sums: Sums, c: Tensor, groups: Groups) -> None:
         """Add Σ c_b·g_b to the sums, kept apart by group."""
 
 
 def row_norms(rows: Tensor) -> Tensor:
-    """(B,) Euclidean norms over all other dimensions."""
-    norms: Tensor = torch.linalg.vector_norm(rows.flatten(1), dim=1)
-    return norms.double()
+    """(B,) Euclidean norms over all other dimensions, in double, not below the size where squares underflow."""
+    rows = rows.flatten(1)
+    width = rows.shape[1]
+    floor = math.sqrt(width * torch.finfo(rows.dtype).tiny / ROUNDING)
+    if width <= BLOCK:
+        return _norms(rows).double().clamp_min_(floor)
+    # One long sum in single precision drifts by more than is allowed; a sum of short ones does not.
+    whole = width - width % BLOCK
+    blocks = [_norms(rows[:, :whole].view(len(rows), -1, BLOCK)), _norms(rows[:, None, whole:])]
+    return _norms(torch.cat(blocks, 1).double()).clamp_min_(floor)
 
 
-def lost(count: int, dtype: torch.dtype) -> float:
-    """The largest norm of `count` numbers whose squares all underflow to zero."""
-    return float((count * torch.finfo(dtype).tiny) ** 0.5)
+def _norms(rows: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=-1)
+    return norms
 
 
 def without(rows: Tensor, bad: Tensor) -> Tensor:
     """A copy with the marked records set to zero; the tensor given may be the caller's own input."""
     return rows.masked_fill(bad.view(-1, *[1] * (rows.dim() - 1)), 0)
+
+
+def arranged(rows: Tensor, order: tuple[int, ...] | None) -> Tensor:
+    """Rows with the dimensions of each permuted."""
+    return rows if order is None else rows.permute(0, *(i + 1 for i in order))
 
 
 @dataclass
@@ -52,25 +69,14 @@ class Stored:
     rows: Tensor
     order: tuple[int, ...] | None = None  # the permutation of a row's dimensions that gives the parameter's
 
-    def arranged(self) -> Tensor:
-        """(B, …) with the parameter's order of numbers."""
-        return self.rows if self.order is None else self.rows.permute(0, *(i + 1 for i in self.order))
-
     def norms(self) -> Norms:
-        norm = row_norms(self.rows)
-        return norm, torch.full_like(norm, lost(self.rows[0:1].numel(), self.rows.dtype))
+        return row_norms(self.rows), None
 
     def drop(self, bad: Tensor) -> None:
         self.rows = without(self.rows, bad)
 
-    def add_to(self, sums: dict[str, Tensor], c: Tensor, where: Sequence[Span]) -> None:
-        total = sums[self.name]
-        if self.order is None:
-            add_rows(total, self.rows, c, where)
-            return
-        own = self.rows.new_zeros(len(total), *self.rows.shape[1:])
-        add_rows(own, self.rows, c, where)
-        total += Stored(self.name, own, self.order).arranged().reshape(total.shape)
+    def add_to(self, sums: Sums, c: Tensor, groups: Groups) -> None:
+        sums.add(self.name, groups, arranged(sum_rows(self.rows, c, groups), self.order))
 
 
 @dataclass
@@ -83,51 +89,62 @@ class Outer:
     g: Tensor  # (B, out)
 
     def norms(self) -> Norms:
-        g, lost_g = row_norms(self.g), lost(self.g.shape[1], self.g.dtype)
         if self.weight is None:
-            return g, torch.full_like(g, lost_g)
-        a, lost_a = row_norms(self.a), lost(self.a.shape[1], self.a.dtype)
+            return row_norms(self.g), None
+        a = row_norms(self.a)
         if self.bias is not None:
-            a = torch.hypot(a, torch.ones_like(a))  # the bias is a weight on a constant input of 1
-        return g * a, lost_g * a + g * lost_a + lost_g * lost_a
+            a = torch.hypot(a, a.new_ones(()))  # the bias is a weight on a constant input of 1
+        return a * row_norms(self.g), None
 
     def drop(self, bad: Tensor) -> None:
         self.a, self.g = without(self.a, bad), without(self.g, bad)
 
-    def add_to(self, sums: dict[str, Tensor], c: Tensor, where: Sequence[Span]) -> None:
+    def add_to(self, sums: Sums, c: Tensor, groups: Groups) -> None:
         if self.bias is not None:
-            add_rows(sums[self.bias], self.g, c, where)
+            sums.add(self.bias, groups, sum_rows(self.g, c, groups))
         if self.weight is not None:
-            add_outer(sums[self.weight], self.g * c[:, None], self.a, where)
+            sums.add(self.weight, groups, sum_outer(self.g * c[:, None], self.a, groups))
 
 
 @dataclass
 class Gram:
-    """A wide linear layer over L rows a record: ‖Σ_t g_t ⊗ a_t‖² = Σ_ts (a_t·a_s)(g_t·g_s), with no gradient formed."""
+    """A wide layer over L rows a record: ‖Σ_t g_t ⊗ a_t‖² = Σ_ts (a_t·a_s)(g_t·g_s), with no gradient formed."""
 
     weight: str
-    a: Tensor  # (B, L, in)
-    g: Tensor  # (B, L, out)
+    factors: Callable[[int, int], tuple[Tensor, Tensor]]  # a (n, L, in) and g (n, L, out) of the records asked for
+    batch: int
+    step: int  # how many records to ask for at a time
+    order: tuple[int, ...] | None = None  # from (out, in) to the parameter's order of numbers
+    inner: tuple[int, ...] = (-1,)  # the dimensions of `in`
+    bad: Tensor | None = None
+
+    def _parts(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+        for start in range(0, self.batch, self.step):
+            a, g = self.factors(start, min(start + self.step, self.batch))
+            if self.bad is not None:
+                bad = self.bad[start : start + self.step]
+                a, g = without(a, bad), without(g, bad)
+            yield start, a, g
 
     def norms(self) -> Norms:
-        step = max(1, 2**22 // self.a.shape[1] ** 2)
-        squares = [
-            torch.einsum("bts,bts->b", a @ a.mT, g @ g.mT)
-            for a, g in zip(torch.split(self.a, step), torch.split(self.g, step), strict=True)
-        ]
-        norm = torch.cat(squares).double().clamp_min(0).sqrt()
+        squares, sizes = [], []
+        for _, a, g in self._parts():
+            squares.append(((a @ a.mT) * (g @ g.mT)).sum((1, 2)))
+            sizes.append(row_norms(a) * row_norms(g))
         # Terms of opposite sign cancel, here and in the sum: rounding is relative to ‖a‖·‖g‖, not to the norm.
-        a, g = row_norms(self.a), row_norms(self.g)
-        unit, size = 4 * torch.finfo(self.a.dtype).eps, a * g
-        rounding = unit * size * (size / norm.clamp_min(1e-300)).clamp(1, unit**-0.5)
-        lost_a, lost_g = lost(self.a[0].numel(), self.a.dtype), lost(self.g[0].numel(), self.g.dtype)
-        return norm, rounding + lost_g * a + g * lost_a + lost_g * lost_a
+        norm, size = torch.cat(squares).double().clamp_min(0).sqrt(), torch.cat(sizes)
+        unit = 4 * torch.finfo(squares[0].dtype).eps
+        return norm, unit * size * (size / norm.clamp_min(1e-300)).clamp(1, unit**-0.5)
 
     def drop(self, bad: Tensor) -> None:
-        self.a, self.g = without(self.a, bad), without(self.g, bad)
+        self.bad = bad
 
-    def add_to(self, sums: dict[str, Tensor], c: Tensor, where: Sequence[Span]) -> None:
-        add_outer(sums[self.weight], self.g * c[:, None, None], self.a, where)
+    def add_to(self, sums: Sums, c: Tensor, groups: Groups) -> None:
+        for start, a, g in self._parts():
+            part = groups.within(start, start + len(a))
+            weighted = (g * c[start : start + len(a), None, None]).flatten(0, 1)
+            total = sum_outer(weighted, a.flatten(0, 1), part.times(a.shape[1]))
+            sums.add(self.weight, part, arranged(total.view(*total.shape[:2], *self.inner), self.order))
 
 
 @dataclass
@@ -139,23 +156,26 @@ class Sparse:
     row: Tensor  # (U,) table row of each entry
     values: Tensor  # (U, width)
     batch: int
+    height: int  # rows of the table
 
     def norms(self) -> Norms:
         squares = self.values.new_zeros(self.batch, dtype=torch.float64)
-        squares.index_add_(0, self.record, row_norms(self.values).square())
-        floor = lost(1, self.values.dtype) * self.values.shape[1:].numel() ** 0.5
-        entries = torch.zeros_like(squares).index_add_(
-            0, self.record, torch.ones_like(self.record, dtype=torch.float64)
-        )
-        return squares.sqrt(), floor * entries.sqrt()
+        return squares.index_add_(0, self.record, row_norms(self.values).square()).sqrt(), None
 
     def drop(self, bad: Tensor) -> None:
         self.values = without(self.values, bad[self.record])
 
-    def add_to(self, sums: dict[str, Tensor], c: Tensor, where: Sequence[Span]) -> None:
-        table = sums[self.name]
-        group = torch.empty(self.batch, dtype=torch.long, device=self.row.device)
-        for span in where:
-            group[span.start : span.stop] = span.group
-        weighted = self.values * c[self.record, None]
-        table.flatten(0, 1).index_add_(0, group[self.record] * table.shape[1] + self.row, weighted)
+    def add_to(self, sums: Sums, c: Tensor, groups: Groups) -> None:
+        table = self.values.new_zeros(len(groups) * self.height, self.values.shape[1])
+        place = groups.of_rows(self.row.device)[self.record] * self.height + self.row
+        sums.add(self.name, groups, table.index_add_(0, place, self.values * c[self.record, None]))
+
+
+def total_norms(contributions: list[Contribution], batch: int, like: Tensor) -> Norms:
+    """(B,) norms over all parameters, in the precision of `like`, and their slack."""
+    if not contributions:
+        return like.new_zeros(batch), None
+    norms, slacks = zip(*(contribution.norms() for contribution in contributions), strict=True)
+    loose = [slack for slack in slacks if slack is not None]
+    norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
+    return norm.to(like.dtype), torch.stack(loose).sum(0) if loose else None

@@ -12,17 +12,16 @@ from torch import Tensor, nn
 
 from fedfdp._allocator import tune_allocator
 from fedfdp.errors import SettingError
-from fedfdp.privacy.clipping.check import refuse
+from fedfdp.privacy.clipping.check import trainable
 from fedfdp.privacy.clipping.coefficients import Coefficient, bounded, wanted
-from fedfdp.privacy.clipping.contributions import Contribution
+from fedfdp.privacy.clipping.contributions import Contribution, total_norms
 from fedfdp.privacy.clipping.fallback import loop_pass, vmap_pass
 from fedfdp.privacy.clipping.fast import Job, LossFn, buffers_kept, fast_pass
-from fedfdp.privacy.clipping.groups import spans
+from fedfdp.privacy.clipping.groups import Groups, Sums
 from fedfdp.privacy.clipping.plan import Plan, forget, plan_for
 from fedfdp.privacy.clipping.tape import UnsupportedError
 
-CHUNK = 512
-STORED = 2**24  # numbers of per-sample gradients that a fallback holds at a time
+HELD = 2**26  # a quarter of a gigabyte in single precision
 
 
 @dataclass(frozen=True)
@@ -56,38 +55,38 @@ def clipped_sum(
     dimension with every group's own sum. At most `chunk` records are processed at a time; the result is the same.
     """
     tune_allocator()
-    refuse(model)
-    params = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    job = Job(model, loss_fn, params)
+    job = Job(model, loss_fn, trainable(model))
     clips, groups = _clips(clip, x), _groups(sizes, len(x))
-    sums = {n: torch.zeros(len(groups), *p.shape, dtype=p.dtype, device=p.device) for n, p in params.items()}
-    empty = x.new_zeros(0, dtype=next(iter(params.values())).dtype)
-    parts = [(empty, empty, empty, empty.bool())]
-    if len(x):
-        with buffers_kept(model):
-            plan = plan_for(job, x, y)
-        step = _step(chunk, plan, params)
+    sums = Sums(job.params, len(groups))
+    parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    skipped = 0
+    with buffers_kept(model):
+        plan = plan_for(job, x, y) if len(x) else Plan("rules")
+        step = _step(chunk, plan, job.params)
         for start in range(0, len(x), step):
-            part = slice(start, min(start + step, len(x)))
-            with buffers_kept(model):
-                losses, contributions = _pass(plan, job, x[part], y[part])
-            norms, slack = _total(contributions, losses)
-            c, bad = bounded(wanted(coefficient, losses, norms), losses, norms, slack, clips[part])
+            stop = min(start + step, len(x))
+            losses, contributions = _pass(plan, job, x[start:stop], y[start:stop])
+            norms, slack = total_norms(contributions, stop - start, losses)
+            c, bad = bounded(wanted(coefficient, losses, norms), losses, norms, slack, clips[start:stop])
             if bad.any():
+                skipped += int(bad.sum())
                 for contribution in contributions:
                     contribution.drop(bad)
-            where = spans(groups, part.start, part.stop)
+            here = groups if stop - start == len(x) else groups.within(start, stop)
             for contribution in contributions:
-                contribution.add_to(sums, c, where)
-            parts.append((losses, norms, c, bad))
-    losses, norms, c, bad = (torch.cat(column) for column in zip(*parts, strict=True))
+                contribution.add_to(sums, c, here)
+            parts.append((losses, norms, c))
+    empty = next(iter(job.params.values())).new_zeros(0)
+    losses, norms, c = (
+        (empty,) * 3 if not parts else map(torch.cat, zip(*parts, strict=True)) if parts[1:] else parts[0]
+    )
     return ClippedSum(
-        grads=sums if sizes is not None else {name: total[0] for name, total in sums.items()},
+        grads=sums.totals() if sizes is not None else {name: total[0] for name, total in sums.totals().items()},
         losses=losses,
         norms=norms,
         coefficients=c,
-        skipped=int(bad.sum()),
-        sensitivity=float(clips.max()) if isinstance(clip, Tensor) and clip.dim() and len(x) else float(clip),
+        skipped=skipped,
+        sensitivity=float(clips.max()) if isinstance(clip, Tensor) and len(clips) else float(clip),
     )
 
 
@@ -102,37 +101,31 @@ def _pass(plan: Plan, job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Cont
     return loop_pass(job, x, y)
 
 
-def _total(contributions: list[Contribution], losses: Tensor) -> tuple[Tensor, Tensor]:
-    """(B,) norms over all parameters, in the losses' precision, and their slack."""
-    if not contributions:
-        return torch.zeros_like(losses), torch.zeros_like(losses)
-    norms, slacks = zip(*(contribution.norms() for contribution in contributions), strict=True)
-    norm, slack = (torch.linalg.vector_norm(torch.stack(parts), dim=0) for parts in (norms, slacks))
-    return norm.to(losses.dtype), slack
-
-
 def _clips(clip: float | Tensor, x: Tensor) -> Tensor:
-    clips = torch.as_tensor(clip, dtype=torch.float64, device=x.device)
-    if clips.dim() and clips.shape != x.shape[:1]:
-        raise SettingError("clip", tuple(clips.shape), f"must be one number, or one for each of {len(x)} records")
-    if not bool((clips.isfinite() & (clips > 0)).all()):
+    if isinstance(clip, Tensor) and clip.dim():
+        if clip.shape != x.shape[:1]:
+            raise SettingError("clip", tuple(clip.shape), f"must be one number, or one for each of {len(x)} records")
+        if not bool((clip.isfinite() & (clip > 0)).all()):
+            raise SettingError("clip", "a tensor", "must be positive and finite throughout")
+        return clip.to(x.device, torch.float64)
+    if not 0 < float(clip) < math.inf:
         raise SettingError("clip", clip, "must be positive and finite")
-    return clips.expand(len(x))
+    return torch.full((len(x),), float(clip), dtype=torch.float64, device=x.device)
 
 
-def _groups(sizes: Sequence[int] | None, batch: int) -> list[int]:
+def _groups(sizes: Sequence[int] | None, batch: int) -> Groups:
     if sizes is None:
-        return [batch]
+        return Groups.of([batch])
     if sum(sizes) != batch or any(size < 0 for size in sizes):
         raise SettingError("sizes", list(sizes), f"must be counts that add up to the {batch} records")
-    return list(sizes)
+    return Groups.of(sizes)
 
 
 def _step(chunk: int | None, plan: Plan, params: Mapping[str, Tensor]) -> int:
+    """Records to process at a time: as many as keep what is held for them within HELD numbers."""
     if chunk is not None:
         if chunk < 1:
             raise SettingError("chunk", chunk, "must be at least 1")
         return chunk
-    if plan.how == "rules":
-        return CHUNK
-    return max(1, min(CHUNK, STORED // sum(math.prod(p.shape) for p in params.values())))
+    each = plan.held if plan.how == "rules" else sum(math.prod(p.shape) for p in params.values())
+    return max(1, HELD // max(1, each))

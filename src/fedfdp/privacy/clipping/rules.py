@@ -20,6 +20,11 @@ def by_record(rows: Tensor, batch: int, before: int, width: int) -> Tensor:
     return rows.reshape(before, batch, -1, width).transpose(0, 1).reshape(batch, -1, width)
 
 
+def wide(rows: int, width: int, height: int) -> bool:
+    """Whether a gradient of this size is better never formed: too large to store, and few rows make it up."""
+    return width * height > max(STORE, 2 * rows * (width + height))
+
+
 class PerSample(Rule):
     """A rule whose cheapest form is the stored gradient."""
 
@@ -55,8 +60,10 @@ class Linear(Rule):
             return [Outer(call.weight, call.bias, a[:, 0], g[:, 0])]
         found: list[Contribution] = []
         if call.weight is not None:
-            wide = a.shape[2] * g.shape[2] > max(STORE, 2 * a.shape[1] * (a.shape[2] + g.shape[2]))
-            found.append(Gram(call.weight, a, g) if wide else Stored(call.weight, g.mT @ a))
+            if wide(a.shape[1], a.shape[2], g.shape[2]):
+                found.append(Gram(call.weight, lambda i, j: (a[i:j], g[i:j]), batch, batch))
+            else:
+                found.append(Stored(call.weight, g.mT @ a))
         return found + ([Stored(call.bias, g.sum(1))] if call.bias is not None else [])
 
 
@@ -101,7 +108,7 @@ class Embedding(Rule):
         return {str(call.weight): dense}
 
     def contributions(self, call: Call, grad: Tensor, batch: int, before: int) -> list[Contribution]:
-        return [Sparse(str(call.weight), *self._entries(call, grad, batch, before), batch)]
+        return [Sparse(str(call.weight), *self._entries(call, grad, batch, before), batch, call.options[0])]
 
 
 class LayerNorm(PerSample):
@@ -128,7 +135,7 @@ class LayerNorm(PerSample):
         g, found = by_record(grad, batch, before, width), {}
         if call.weight is not None:
             normal = by_record(functional.layer_norm(call.input, shape, None, None, eps), batch, before, width)
-            found[call.weight] = torch.einsum("blw,blw->bw", g, normal).view(batch, *shape)
+            found[call.weight] = (g * normal).sum(1).view(batch, *shape)
         if call.bias is not None:
             found[call.bias] = g.sum(1).view(batch, *shape)
         return found
@@ -157,7 +164,7 @@ class GroupNorm(PerSample):
         g, found = grad.flatten(2) if grad.dim() > 2 else grad[..., None], {}
         if call.weight is not None:
             normal = functional.group_norm(call.input, groups, None, None, eps).reshape(g.shape)
-            found[call.weight] = by_record(torch.einsum("ncs,ncs->nc", g, normal), batch, before, g.shape[1]).sum(1)
+            found[call.weight] = by_record((g * normal).sum(2), batch, before, g.shape[1]).sum(1)
         if call.bias is not None:
             found[call.bias] = by_record(g.sum(2), batch, before, g.shape[1]).sum(1)
         return found

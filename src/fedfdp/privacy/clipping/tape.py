@@ -32,6 +32,7 @@ class Call:
     input: Tensor
     options: Any
     rows: int  # how many independent rows the input holds, over all records
+    outputs: int  # how many numbers the output holds
     version: int
     edge: GradientEdge
 
@@ -91,14 +92,6 @@ _DROPOUTS = {
 }
 
 
-def _tensors(values: Any) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
-
-
 def _viewed(tensor: Tensor, *shape: Any, **kwargs: Any) -> Tensor:
     """A view, or a copy where the model expects an order of numbers that its images do not have here."""
     try:
@@ -139,17 +132,26 @@ class Tape(TorchFunctionMode):
         if func is functional.multi_head_attention_forward:
             with self:
                 return _steps_of_attention(*args, **kwargs)
-        used = [self._names[id(t)] for t in _tensors((args, tuple(kwargs.values()))) if id(t) in self._names]
+        used = list(self._used(args)) + (list(self._used(kwargs.values())) if kwargs else [])
         if not used:
             if func is Tensor.view and self._images_last:
                 return _viewed(*args, **kwargs)
             return func(*args, **kwargs)
+        if not torch.is_grad_enabled():
+            return func(*args, **kwargs)  # a part the model itself keeps out of training
         if func in self._rules:
             return self._note(self._rules[func], func, used, args, kwargs)
         result = func(*args, **kwargs)
-        if isinstance(result, Tensor) or any(True for _ in _tensors([result])):
+        if any(isinstance(part, Tensor) for part in (result if isinstance(result, (list, tuple)) else [result])):
             raise UnsupportedError(f"{used[0]} is used by {getattr(func, '__name__', func)}")
         return result  # a shape, a device, a dtype: no gradient flows through it
+
+    def _used(self, values: Any) -> Iterator[str]:
+        for value in values:
+            if id(value) in self._names:
+                yield self._names[id(value)]
+            elif isinstance(value, (list, tuple)):
+                yield from self._used(value)
 
     def _note(self, rule: Rule, func: Any, used: list[str], args: Any, kwargs: Any) -> Tensor:
         input, weight, bias, options = rule.bind(*args, **kwargs)
@@ -171,6 +173,7 @@ class Tape(TorchFunctionMode):
                 input=input.detach(),
                 options=options,
                 rows=rule.rows(input, options),
+                outputs=output.numel(),
                 version=input._version,
                 edge=get_gradient_edge(output),
             )
