@@ -195,6 +195,40 @@ def test_groups_are_summed_apart(sizes, chunk):
         start += count
 
 
+def every_kind_of_sum() -> nn.Module:
+    """Convolution, normalisation and linear layers, stored and as factors, and an embedding."""
+
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv1d(2, 4, 3, padding=1)
+            self.table, self.norm = nn.Embedding(9, 4), nn.LayerNorm(4)
+            self.row, self.wide = nn.Linear(4, 280), nn.Linear(280, 280)
+            self.out = nn.Linear(280, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = torch.tanh(self.conv(x)).mT + self.norm(self.table((x[:, 0] * 4).abs().long().clamp(0, 8)))
+            return self.out(torch.tanh(self.wide(torch.tanh(self.row(h)))).mean(1))
+
+    torch.manual_seed(0)
+    return Mixed()
+
+
+@pytest.mark.parametrize("sizes", [[2, 9, 0, 1, 4, 3, 0, 0, 5, 6], [1, 1, 25, 1, 1, 1], [3] * 10, [0, 0, 14, 16]])
+@pytest.mark.parametrize("chunk", [None, 7])
+def test_groups_of_every_kind_of_layer(sizes, chunk):
+    generator = torch.Generator().manual_seed(0)
+    model, x = every_kind_of_sum(), torch.randn(30, 2, 6, generator=generator)
+    y = torch.randint(0, 3, (30,), generator=generator)
+    found = clipped_sum(model, cross_entropy, x, y, clip=0.3, sizes=sizes, chunk=chunk)
+    start = 0
+    for k, count in enumerate(sizes):
+        alone = clipped_sum(model, cross_entropy, x[start : start + count], y[start : start + count], clip=0.3)
+        for name, g in alone.grads.items():
+            torch.testing.assert_close(found.grads[name][k], g, rtol=1e-4, atol=1e-6)
+        start += count
+
+
 @pytest.mark.parametrize("chunk", [1, 3, 7, 11, 100])
 def test_chunks_do_not_change_the_result(chunk):
     model, (x, y) = small_cnn(), images(11)

@@ -139,6 +139,15 @@ def test_wide_linear_over_a_sequence_without_forming_the_gradient():
     assert_parity(head(nn.Sequential(nn.Linear(200, 400), nn.Tanh()), x), x, "rules")
 
 
+@pytest.mark.parametrize("dims", [1, 2])
+def test_wide_convolution_without_forming_the_gradient(dims, monkeypatch):
+    monkeypatch.setattr("fedfdp.privacy.clipping.patches.COPY", 2**12)  # several copies for six records
+    x = torch.randn(6, 64, *[5] * dims)
+    layer = (nn.Conv1d, nn.Conv2d)[dims - 1](64, 512 // dims**2, 3, padding=1, stride=2)
+    assert layer.weight.numel() > 2**16
+    assert_parity(head(nn.Sequential(layer, nn.Tanh()), x), x, "rules")
+
+
 def test_half_the_parameters_frozen():
     x = torch.randn(6, 2, 6, 6)
     model = head(nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.Tanh(), nn.Conv2d(4, 4, 3)), x)
@@ -197,6 +206,21 @@ def test_transformer_encoder_in_any_layout(layout, tokens):
 def test_transformer_encoder_in_evaluation_mode():
     x = torch.randint(0, 20, (6, 5), generator=torch.Generator().manual_seed(3))
     assert_parity(Reader("batch").eval(), x, "rules", by_autograd)
+
+
+class Viewer(nn.Module):
+    """Reads its images with `view`, which takes the usual order of numbers for granted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.out = nn.Conv2d(2, 4, 3), nn.Linear(64, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(torch.relu_(self.conv(x)).view(len(x), -1))
+
+
+def test_a_model_that_views_its_images():
+    assert_parity(Viewer(), torch.randn(5, 2, 6, 6), "rules")
 
 
 class Frames(nn.Module):
