@@ -5,6 +5,7 @@ import sys
 import typer
 
 from fedfdp.cli import data
+from fedfdp.cli.lambda_star import lambda_star
 from fedfdp.cli.plan import plan
 from fedfdp.cli.run import run
 from fedfdp.cli.show import show
@@ -20,6 +21,7 @@ app = typer.Typer(
 app.command("run")(run)
 app.command("show")(show)
 app.command("plan")(plan)
+app.command("lambda")(lambda_star)
 app.add_typer(data.app, name="data")
 
 
