@@ -126,21 +126,21 @@ class ALIDPFL(Algorithm):
         return ALIUpload(client.name, client.records, update, compare(memory, now, client)), now
 
     def aggregate(self, state: ALIState, uploads: Iterable[ALIUpload]) -> ALIState:
-        curvature, descent, records = 0.0, 0.0, 0
+        curvature, descent, weight = 0.0, 0.0, 0.0
 
         def passing() -> Iterable[ALIUpload]:
-            nonlocal curvature, descent, records
+            nonlocal curvature, descent, weight
             for upload in uploads:
                 if upload.estimates is not None:
-                    curvature += upload.records * upload.estimates.curvature
-                    descent += upload.records * upload.estimates.descent
-                    records += upload.records
+                    curvature += upload.weight * upload.estimates.curvature
+                    descent += upload.weight * upload.estimates.descent
+                    weight += upload.weight
                 yield upload
 
         new: ALIState = super().aggregate(state, passing())
         estimates, price = state.estimates, state.terms.loss_price
-        if records:
-            mean = Estimates(curvature / records, descent / records)
+        if weight:
+            mean = Estimates(curvature / weight, descent / weight)
             estimates = mean if estimates is None else estimates.towards(mean, 1 - self.smoothing)
         spent = state.spent + state.tau + price
         left = max(1, int(state.terms.steps - spent - price))

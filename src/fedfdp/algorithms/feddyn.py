@@ -58,7 +58,10 @@ class FedDyn(Algorithm):
         return Upload(client.name, client.records, update), DynMemory(w.add(own, update, scale=-self.alpha))
 
     def aggregate(self, state: DynState, uploads: Iterable[Upload]) -> DynState:
-        """The mean is over those that took part; h moves by their share of all, so that h stays Σ p_i h_i."""
+        """The mean is over those that took part; h moves by their share of all, so that h stays Σ p_i h_i.
+
+        That is also why an upload that comes late counts in full for h: the client has moved its h_i.
+        """
         h = w.clone(state.h)
 
         def passing() -> Iterable[Upload]:

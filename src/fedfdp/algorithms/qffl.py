@@ -84,7 +84,7 @@ class QFFL(Algorithm):
         for upload in uploads:
             loss = max(upload.loss, self.loss_floor)
             power = loss**self.q_f
-            w.add_(total, upload.update, scale=upload.records * power)
-            weight += upload.records * (self.q_f * power / loss * upload.squared_norm / self.lr + power)
+            w.add_(total, upload.update, scale=upload.weight * power)
+            weight += upload.weight * (self.q_f * power / loss * upload.squared_norm / self.lr + power)
         moved = w.add(state.weights, total, scale=1 / weight) if weight else state.weights
         return replace(state, round=state.round + 1, weights=moved)

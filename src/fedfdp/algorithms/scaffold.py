@@ -75,7 +75,10 @@ class Scaffold(Algorithm):
         return upload, ScaffoldMemory(w.add(own, change))
 
     def aggregate(self, state: ScaffoldState, uploads: Iterable[ScaffoldUpload]) -> ScaffoldState:
-        """The model moves by the mean over those that took part; c by their share of all, so that c stays Σ p_i c_i."""
+        """The model moves by the mean over those that took part; c by their share of all, so that c stays Σ p_i c_i.
+
+        That is also why an upload that comes late counts in full for c: the client has moved its c_i.
+        """
         control = w.clone(state.control)
 
         def passing() -> Iterable[ScaffoldUpload]:
