@@ -1,0 +1,122 @@
+"""Faults that void the guarantee, each planted in the mechanism of the release game: an audit must find them all.
+
+For the audit's own test only. Nothing that trains imports this.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from fedfdp.fairness.coefficients import Coefficient, PaperClip
+from fedfdp.learner import Learner
+from fedfdp.privacy.audit.release import ReleaseFinding, ReleaseGame
+from fedfdp.privacy.clipping import ClippedSum, clipped_sum
+from fedfdp.privacy.randomness import Key, Randomness
+from fedfdp.records import Weights
+
+_NO_BOUND = 1e30
+
+
+@dataclass(frozen=True)
+class LessNoise:
+    """Noise times a factor, wherever the purpose begins as given."""
+
+    source: Randomness
+    factor: float
+    purpose: str = ""
+
+    @property
+    def repeatable(self) -> bool:
+        return self.source.repeatable
+
+    def uniform(self, count: int, key: Key) -> Tensor:
+        return self.source.uniform(count, key)
+
+    def normal(self, count: int, key: Key) -> Tensor:
+        noise = self.source.normal(count, key)
+        return noise * self.factor if key.purpose.startswith(self.purpose) else noise
+
+    def generator(self, key: Key) -> torch.Generator:
+        return self.source.generator(key)
+
+
+@dataclass(frozen=True)
+class FixedRecord(LessNoise):
+    """A client's first record is in every batch."""
+
+    def uniform(self, count: int, key: Key) -> Tensor:
+        draws = self.source.uniform(count, key)
+        draws[0] = 0.0
+        return draws
+
+
+class Unclipped(Learner):
+    """Sums gradients as they are; the noise is still scaled by C."""
+
+    def clipped(
+        self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient, sizes: list[int] | None = None
+    ) -> ClippedSum:
+        model = self.load(weights).train()
+        wanted = self.coefficient(coefficient)
+        total = clipped_sum(model, self.loss_fn, x, y, clip=_NO_BOUND, coefficient=wanted, sizes=sizes)
+        return replace(total, sensitivity=coefficient.clip)
+
+    def coefficient(self, meant: Coefficient) -> Callable[[Tensor, Tensor], Tensor]:
+        return lambda loss, norm: torch.ones_like(norm)
+
+
+class AsPrinted(Unclipped):
+    """Eq. 15 as printed, min(s, C/‖g‖): nothing bounds a negative s."""
+
+    def coefficient(self, meant: Coefficient) -> Callable[[Tensor, Tensor], Tensor]:
+        assert isinstance(meant, PaperClip)
+        return lambda loss, norm: torch.minimum(1 + meant.lam * (loss - meant.reference), meant.clip / norm)
+
+
+class NeverCleared(Learner):
+    """Adds every sum to those of the releases before it."""
+
+    kept: dict[str, Tensor] | None = None
+
+    def clipped(
+        self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient, sizes: list[int] | None = None
+    ) -> ClippedSum:
+        total = super().clipped(weights, x, y, coefficient, sizes)
+        if self.kept is not None:
+            total = replace(total, grads={name: sums + self.kept[name] for name, sums in total.grads.items()})
+        self.kept = {name: sums.clone() for name, sums in total.grads.items()}
+        return total
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, and the game in which it shows."""
+
+    name: str
+    learner: type[Learner] = Learner
+    spoil: Callable[[Randomness], Randomness] = lambda source: source
+    game: ReleaseGame = field(default_factory=ReleaseGame)
+
+    def audit(
+        self,
+        trials: int,
+        randomness: Randomness,
+        *,
+        confidence: float = 0.999,
+        on_progress: Callable[[int], None] = lambda done: None,
+    ) -> ReleaseFinding:
+        worlds = self.game.play(trials, self.spoil(randomness), learner=self.learner, on_progress=on_progress)
+        return self.game.judge(*worlds, confidence=confidence)
+
+
+FAULTS = (
+    Fault("no noise", spoil=lambda source: LessNoise(source, 0.0)),
+    Fault("noise of half the size", spoil=lambda source: LessNoise(source, 0.5)),
+    Fault("clipping left out", learner=Unclipped),
+    Fault("accumulators not cleared", learner=NeverCleared, game=ReleaseGame(q=1.0, releases=2)),
+    Fault("a negative coefficient unclipped", learner=AsPrinted),
+    Fault("a fixed record in every batch", spoil=lambda source: FixedRecord(source, 1.0)),
+    Fault("the loss released without noise", spoil=lambda source: LessNoise(source, 0.0, "loss ")),
+)
