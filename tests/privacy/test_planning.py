@@ -1,9 +1,7 @@
 """Every solver against the definition: the value fits, and the next one towards the edge does not."""
 
-import doctest
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -33,11 +31,6 @@ def test_rounds_of_the_other_accountants(accountant: str) -> None:
     found = plan(**without("rounds"), accountant=accountant)
     assert found.rounds == {"rdp": 647, "paper": 683}[accountant]
     assert (found.epsilon_replace_one is None) == (accountant == "paper")
-
-
-def test_the_examples_of_the_documentation_run() -> None:
-    page = Path(__file__).parents[2] / "docs" / "privacy.md"
-    assert doctest.testfile(str(page), module_relative=False) == (0, 5)
 
 
 def test_epsilon_is_what_the_events_cost() -> None:
