@@ -1,7 +1,7 @@
 """Nothing leaves a private client but through the private mechanism: every method, every field, shown on one record.
 
 A client is played twice, with a canary record and without it; the noise is switched off and clipping is on.
-`check` wants: (1) whatever a batch answers differs by at most the sensitivity that was declared, is paid for and carries
+`check` wants: (1) whatever a batch answers differs by no more than the sensitivity declared, is paid for and carries
 noise; (2) with the batches' answers held equal, uploads and memories are equal to the bit: nothing else was read;
 (3) with one step, each field of the upload differs by at most what follows from (1). A new method is included by being
 registered.

@@ -122,7 +122,8 @@ class ALIDPFL(Algorithm):
         update = descend(broadcast.weights, self.batches(broadcast, client), lr=self.lr, direction=gradient)
         loss = released[0].loss
         assert loss is not None
-        now = Seen(broadcast.weights, released[0].gradient, loss)
+        # a copy, since the clients share the broadcast's tensors and a checkpoint holds each tensor once
+        now = Seen(w.clone(broadcast.weights), released[0].gradient, loss)
         return ALIUpload(client.name, client.records, update, compare(memory, now, client)), now
 
     def aggregate(self, state: ALIState, uploads: Iterable[ALIUpload]) -> ALIState:

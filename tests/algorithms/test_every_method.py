@@ -1,0 +1,123 @@
+"""What holds for every method: its records travel, its uploads are not kept, it resumes, a config can choose it."""
+
+import math
+import weakref
+
+import pytest
+import torch
+
+import fedfdp
+from fedfdp import config
+from fedfdp.algorithms import ALGORITHMS, Algorithm
+from fedfdp.client import LocalClient
+from fedfdp.data import Federation
+from fedfdp.errors import SettingError
+from fedfdp.learner import Learner, cross_entropy
+from fedfdp.models import build
+from fedfdp.privacy.randomness import Seeded
+from fedfdp.records import digest, from_bytes, to_bytes
+from rounds import play
+
+PRIVATE = fedfdp.DPSGD(epsilon=20.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5, accountant="rdp")
+
+
+def cases():
+    """Every method with every privacy it accepts."""
+    for name, kind in ALGORITHMS.items():
+        for privacy in (None, PRIVATE):
+            try:
+                kind().check_privacy(privacy)
+            except SettingError:
+                continue
+            yield pytest.param(kind(lr=0.5), privacy, id=f"{name}{'-private' if privacy else ''}")
+
+
+every = pytest.mark.parametrize(("method", "privacy"), list(cases()))
+
+
+def learner(federation: Federation) -> Learner:
+    return Learner(build("linear", input_shape=federation.input_shape, outputs=10, seed=1), cross_entropy)
+
+
+def played(method: Algorithm, privacy, federation: Federation, rounds: int = 3):
+    return play(method, federation, learner(federation), privacy=privacy, randomness=Seeded(2), rounds=rounds)
+
+
+def test_each_has_its_own_name_and_at_least_one_form():
+    assert [kind.name for kind in ALGORITHMS.values()] == list(ALGORITHMS)
+    assert {case.values[0].name for case in cases()} == set(ALGORITHMS)
+
+
+@every
+def test_records_cross_a_network_bit_for_bit(digits, method, privacy):
+    end = played(method, privacy, digits)
+    records = [(method.State, end.state), (method.Message, end.broadcast)]
+    records += [(method.Reply, upload) for upload in end.uploads]
+    records += [(method.Memory, memory) for memory in [*end.memories.values(), method.memory()]]
+    for kind, record in records:
+        again = from_bytes(kind, to_bytes(record))
+        assert type(again) is type(record) is kind
+        assert digest(again) == digest(record)
+
+
+@every
+def test_uploads_are_read_once_and_none_is_kept(digits, method, privacy):
+    end = played(method, privacy, digits, rounds=1)
+    stored = [to_bytes(upload) for upload in end.uploads]
+    alive = []
+
+    def arriving():
+        for data in stored:
+            upload = from_bytes(method.Reply, data)
+            alive.append(weakref.ref(upload))
+            yield upload
+            del upload
+            assert len([ref for ref in alive if ref() is not None]) <= 1
+
+    method.aggregate(end.state, arriving())
+    assert len(alive) == len(digits.clients)
+
+
+@every
+def test_many_clients_in_one_pass_change_nothing(digits, method, privacy):
+    model = build("linear", input_shape=digits.input_shape, outputs=10, seed=1)
+    options = {"algorithm": method, "privacy": privacy, "rounds": 4, "seed": 3}
+    one, other = (fedfdp.train(model, digits, fused=fused, **options) for fused in (True, False))
+    for a, b in zip(one.model.parameters(), other.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if not kind.adaptive])
+def test_steps_and_epochs(digits, name):
+    """K steps, or E passes: without privacy E·⌈n/batch⌉ of them, with privacy E·⌈1/q⌉."""
+    data = digits.clients[0]
+    client = LocalClient(data, learner(digits), privacy=None, randomness=Seeded(0), round=0)
+    steps, epochs = ALGORITHMS[name](local_steps=3), ALGORITHMS[name](local_epochs=2, batch_size=8)
+    assert len(list(steps.batches(None, client))) == 3
+    assert len(list(epochs.batches(None, client))) == 2 * math.ceil(len(data.train) / 8)
+    assert [sum(event.count for event in m.events(None, PRIVATE)) for m in (steps, epochs)] == [3, 2 * 5]
+
+
+@every
+def test_a_resumed_run_goes_on_to_the_same_bits(digits, tmp_path, method, privacy):
+    model = build("linear", input_shape=digits.input_shape, outputs=10, seed=1)
+    options = {"algorithm": method, "privacy": privacy, "rounds": 5, "seed": 3, "eval_every": 1}
+    whole = fedfdp.train(model, digits, **options)
+
+    def stop(update) -> None:
+        if update.step.round == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedfdp.train(model, digits, out=tmp_path / "run", on_update=stop, **options)
+    again = fedfdp.train(model, digits, out=tmp_path / "run", resume=True, **options)
+    assert all(torch.equal(a, b) for a, b in zip(again.model.parameters(), whole.model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_it_is_chosen_by_name_in_a_config(name):
+    privacy = ["privacy=none", "rounds=2"] if name == "fedfair" else ["privacy.accountant=rdp"]
+    chosen = config.load("default", [f"algorithm.name={name}", "algorithm.lr=0.3", *privacy])
+    assert type(chosen.algorithm) is ALGORITHMS[name]
+    assert config.from_dict(chosen.to_dict()) == chosen
+    assert chosen.resolved().algorithm.lr == 0.3
