@@ -375,6 +375,35 @@ def test_dropout_is_drawn_record_by_record_from_the_global_generator():
     close(found.grads["0.weight"], torch.autograd.grad(losses.sum(), model[0].weight)[0])
 
 
+class Noisy(nn.Module):
+    """Draws its own noise in every pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.out = nn.Linear(4, 4), nn.Linear(4, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        return self.out(h + torch.randn_like(h))
+
+
+def test_a_model_that_draws_noise_keeps_its_noise_and_the_rules():
+    model, x, y = Noisy(), torch.randn(6, 4), torch.randint(0, CLASSES, (6,))
+    clipped_sum(model, cross_entropy, x, y, clip=1.0)
+    assert {plan.how for plan in _plans[model].values()} == {"rules"}
+    torch.manual_seed(1)
+    found = clipped_sum(model, cross_entropy, x, y, clip=1e6)
+    torch.manual_seed(1)
+    close(found.grads["first.weight"], torch.autograd.grad(cross_entropy(model(x), y).sum(), model.first.weight)[0])
+
+
+@pytest.mark.parametrize("wrap", [nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.spectral_norm])
+def test_reparametrised_weights(wrap):
+    x = torch.randn(5, 4)
+    model = nn.Sequential(wrap(nn.Linear(4, 6)), nn.Tanh(), nn.Linear(6, CLASSES)).eval()
+    assert_parity(model, x, "vmap", by_autograd)
+
+
 def test_against_opacus_on_the_papers_cnn():
     opacus = pytest.importorskip("opacus")
     torch.manual_seed(0)

@@ -21,7 +21,7 @@ from fedfdp.privacy.clipping.groups import Groups, Sums
 from fedfdp.privacy.clipping.plan import Plan, forget, plan_for
 from fedfdp.privacy.clipping.tape import UnsupportedError
 
-HELD = 2**26  # a quarter of a gigabyte in single precision
+HELD = 3 * 2**24  # 200 megabytes in single precision; larger chunks are no faster
 
 
 @dataclass(frozen=True)

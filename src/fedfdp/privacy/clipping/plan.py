@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fedfdp.privacy.clipping.contributions import Contribution, Stored, row_norms, total_norms
 from fedfdp.privacy.clipping.fallback import loop_pass, vmap_pass
-from fedfdp.privacy.clipping.fast import Job, Layout, fast_pass, taped
+from fedfdp.privacy.clipping.fast import Job, Layout, LossFn, fast_pass, taped
 from fedfdp.privacy.clipping.groups import Groups, Sums
 from fedfdp.privacy.clipping.tape import Call, Still, UnsupportedError
 
@@ -54,7 +54,7 @@ def plan_for(job: Job, x: Tensor, y: Tensor) -> Plan:
         len(x) == 1,
         tuple(job.params),
         tuple(module.training for module in job.model.modules()),
-        getattr(job.loss_fn, "__code__", type(job.loss_fn)),
+        _code(job.loss_fn),
     )
     known = _plans.setdefault(job.model, {})
     if key not in known:
@@ -68,6 +68,12 @@ def plan_for(job: Job, x: Tensor, y: Tensor) -> Plan:
             )
         known[key] = plan
     return known[key]
+
+
+def _code(loss_fn: LossFn) -> object:
+    """What a loss function is told apart by: its code, so that one made anew at every step is not examined anew."""
+    plain = getattr(loss_fn, "func", loss_fn)  # of a functools.partial
+    return getattr(plain, "__code__", type(plain))
 
 
 def examine(job: Job, x: Tensor, y: Tensor) -> tuple[Plan, bool]:

@@ -92,6 +92,12 @@ _DROPOUTS = {
 }
 
 
+_DRAWS = {
+    *(torch.rand, torch.randn, torch.rand_like, torch.randn_like, torch.normal, torch.bernoulli),
+    *(Tensor.bernoulli, Tensor.bernoulli_, Tensor.normal_, Tensor.uniform_, Tensor.exponential_),
+}
+
+
 def _viewed(tensor: Tensor, *shape: Any, **kwargs: Any) -> Tensor:
     """A view, or a copy where the model expects an order of numbers that its images do not have here."""
     try:
@@ -101,7 +107,7 @@ def _viewed(tensor: Tensor, *shape: Any, **kwargs: Any) -> Tensor:
 
 
 class Still(TorchFunctionMode):
-    """Dropout switched off without touching the model: for comparing passes with each other."""
+    """Dropout and drawn noise switched off without touching the model: for comparing passes with each other."""
 
     def __torch_function__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -113,7 +119,8 @@ class Still(TorchFunctionMode):
         if func is functional.scaled_dot_product_attention:
             names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
             return func(**{**dict(zip(names, args, strict=False)), **kwargs, "dropout_p": 0.0})
-        return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        return result.fill_(0.5) if func in _DRAWS and result.is_floating_point() else result
 
 
 class Tape(TorchFunctionMode):
