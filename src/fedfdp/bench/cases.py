@@ -1,0 +1,129 @@
+"""What is measured: a step of a model at a batch size, or a round of a model with a number of clients."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from fedfdp.bench import rounds
+from fedfdp.bench.models import MODELS
+from fedfdp.bench.peers import STEP_PEERS, STORES_ALL, Peer, Setting, Task
+from fedfdp.errors import SettingError, nearest
+
+STEP_MODELS = ("mnist-cnn", "cifar-cnn", "mlp", "transformer")
+ROUND_MODELS = ("small-cnn", "mnist-cnn")
+BATCHES = (32, 300, 2048)
+CLIENTS = (10, 100, 1000)
+SAMPLES = 3000  # of a round, over all clients
+USUAL = Setting()
+
+
+class Case(Protocol):
+    """One group of rows: peers that do the same work."""
+
+    @property
+    def what(self) -> Literal["step", "round"]: ...
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def batch(self) -> int: ...
+
+    @property
+    def clients(self) -> int | None: ...
+
+    @property
+    def peers(self) -> Sequence[str]: ...
+
+    def build(self, peer: str) -> Peer: ...
+
+    def small(self) -> "Case":
+        """The same on a few records."""
+
+    def needs(self, peer: str) -> float:
+        """About how many bytes a step of this peer takes, where that can be too many."""
+
+
+@dataclass(frozen=True)
+class StepCase:
+    model: str
+    batch: int
+    setting: Setting = USUAL
+
+    @property
+    def what(self) -> Literal["step"]:
+        return "step"
+
+    @property
+    def clients(self) -> None:
+        return None
+
+    @property
+    def peers(self) -> Sequence[str]:
+        return tuple(STEP_PEERS)
+
+    def build(self, peer: str) -> Peer:
+        subject = MODELS[self.model]
+        return STEP_PEERS[peer](Task(subject.build(), *subject.records(self.batch), self.setting))
+
+    def small(self) -> "StepCase":
+        return replace(self, batch=2)
+
+    def needs(self, peer: str) -> float:
+        if peer not in STORES_ALL:
+            return 0.0
+        weights = sum(math.prod(p.shape) for p in MODELS[self.model].build().parameters())
+        return 2.0 * 4 * weights * self.batch  # the gradients of all records, and temporaries as large
+
+
+@dataclass(frozen=True)
+class RoundCase:
+    model: str
+    clients: int
+    batch: int = SAMPLES
+    setting: Setting = USUAL
+
+    @property
+    def what(self) -> Literal["round"]:
+        return "round"
+
+    @property
+    def peers(self) -> Sequence[str]:
+        return tuple(rounds.ROUND_PEERS)
+
+    def build(self, peer: str) -> Peer:
+        return rounds.ROUND_PEERS[peer](rounds.Task(MODELS[self.model], self.clients, self.batch, self.setting))
+
+    def small(self) -> "RoundCase":
+        return replace(self, clients=2, batch=4)
+
+    def needs(self, peer: str) -> float:
+        return 0.0
+
+
+def select(
+    *,
+    what: str | None = None,
+    models: Sequence[str] = (),
+    batches: Sequence[int] = (),
+    clients: Sequence[int] = (),
+) -> list[Case]:
+    """The cases asked for; whatever is left empty means all."""
+    if what not in (None, "step", "round"):
+        raise SettingError("what", what, "step or round", "leave it out for both")
+    for name in models:
+        if name not in MODELS:
+            raise SettingError("models", name, nearest(name, MODELS))
+    for option, counts in (("batches", batches), ("clients", clients)):
+        for count in counts:
+            if count < 1:
+                raise SettingError(option, count, "must be 1 or more")
+    cases: list[Case] = []
+    if what != "round":
+        cases += [StepCase(m, b) for m in STEP_MODELS if m in (models or MODELS) for b in batches or BATCHES]
+    if what != "step":
+        cases += [RoundCase(m, c) for m in ROUND_MODELS if m in (models or MODELS) for c in clients or CLIENTS]
+    if not cases:
+        raise SettingError("models", ", ".join(models), f"no {what} of them is measured", "leave --what out")
+    return cases

@@ -1,0 +1,89 @@
+"""Peak resident memory of a peer's step, above what was resident before it, each measured in a process of its own.
+
+An allocator keeps what earlier steps have freed, so in a process that has run another peer the number means nothing.
+"""
+
+import multiprocessing
+import re
+import sys
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import cache
+from multiprocessing.context import BaseContext
+from pathlib import Path
+
+import torch
+
+from fedfdp.bench.cases import Case
+
+STEPS = 2  # the second begins with what the first left behind
+_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def peak(case: Case, peer: str) -> float | None:
+    """MB; None where the system does not tell, or ended the process for want of memory."""
+    with ProcessPoolExecutor(1, mp_context=_context(), max_tasks_per_child=1) as executor:
+        try:
+            return executor.submit(peak_here, case, peer, torch.get_num_threads()).result()
+        except BrokenProcessPool:
+            return None
+
+
+@cache
+def _context() -> BaseContext:
+    """Where new processes come from: a server that has imported everything and computed nothing is forked for each."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "opacus"])
+    return context
+
+
+def peak_here(case: Case, peer: str, threads: int) -> float | None:
+    """The peak of this process; only the first call in a process is to be trusted."""
+    torch.set_num_threads(threads)
+    warnings.simplefilter("ignore")  # what other libraries say of themselves
+    small = case.small().build(peer)  # loads code and starts threads, which are not the step's memory
+    small.prepare()
+    small.step()
+    runner = case.build(peer)
+    runner.prepare()
+    before = _reset()
+    for _ in range(STEPS):
+        runner.step()
+        runner.prepare()
+    after = _peak()
+    return None if before is None or after is None else max(0.0, after - before)
+
+
+def _reset() -> float | None:
+    """Forget the high-water mark; the memory now resident, in MB, or the mark itself where it cannot be forgotten."""
+    try:
+        _RESET.write_text("5")
+        return _status("VmRSS")
+    except OSError:
+        return _peak()
+
+
+def _peak() -> float | None:
+    try:
+        return _status("VmHWM")
+    except OSError:
+        return _usage()
+
+
+def _status(name: str) -> float:
+    found = re.search(rf"^{name}:\s+(\d+) kB", _STATUS.read_text(), re.MULTILINE)
+    if found is None:
+        raise OSError(f"{_STATUS} has no {name}")
+    return int(found[1]) / 1024
+
+
+def _usage() -> float | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 2**20 if sys.platform == "darwin" else 2**10  # bytes there, kilobytes elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit

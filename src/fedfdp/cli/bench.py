@@ -1,0 +1,156 @@
+"""fedfdp bench: how fast and how large the private step and whole rounds are, beside other ways to compute them."""
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedfdp.errors import SettingError
+
+if TYPE_CHECKING:
+    from fedfdp.bench.cases import Case
+    from fedfdp.bench.suite import Row
+
+QUICK_SECONDS, SECONDS = 3.0, 5.0  # a peer may take in a case
+
+
+def bench(
+    quick: Annotated[bool, typer.Option("--quick", help="Only the MNIST CNN at batch 300, in under a minute.")] = False,
+    what: Annotated[str | None, typer.Option(help="Only step, or only round.")] = None,
+    models: Annotated[str, typer.Option(help="Only these: mnist-cnn,cifar-cnn,mlp,transformer,small-cnn.")] = "",
+    batches: Annotated[str, typer.Option(help="Batch sizes of the steps; 32,300,2048 if left out.")] = "",
+    clients: Annotated[str, typer.Option(help="Numbers of clients of the rounds; 10,100,1000 if left out.")] = "",
+    peers: Annotated[str, typer.Option(help="Only these beside plain: ours,opacus_hooks,opacus_ghost,vmap,loop.")] = "",
+    seconds: Annotated[float | None, typer.Option(help="About how long to time a peer in each case.")] = None,
+    memory: Annotated[bool, typer.Option(help="Measure peak memory, each in a process of its own.")] = True,
+    threads: Annotated[int | None, typer.Option(help="Threads; one a core if left out.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Draw the result into this file.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(help="Write the tables into this file, between its marker lines if it has them.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON, and nothing else.")] = False,
+) -> None:
+    """Measure the private step and whole rounds: ratios to plain SGD, and peak memory.
+
+    For example: fedfdp bench --quick, or: fedfdp bench --models mlp --batches 300 --peers ours
+    """
+    able, chosen = _chosen(peers), _cases(quick, what, models, batches, clients)
+    _set_threads(threads)
+    rows = _measured(chosen, able, seconds or (QUICK_SECONDS if quick else SECONDS), memory)
+    if png is not None:
+        from fedfdp.bench.plot import draw
+
+        draw(rows, png)
+    if markdown is not None:
+        from fedfdp.bench import tables
+
+        tables.write_markdown(tables.markdown(rows, _conditions()), markdown)
+    if as_json:
+        print(json.dumps([asdict(row) for row in rows]))
+    else:
+        _show(rows)
+
+
+def _cases(quick: bool, what: str | None, models: str, batches: str, clients: str) -> "list[Case]":
+    from fedfdp.bench.cases import StepCase, select
+
+    if quick:
+        if what or models or batches or clients:
+            raise SettingError("quick", quick, "is one case", "leave it out to choose others")
+        return [StepCase("mnist-cnn", 300)]
+    counts = {"batches": _counts("batches", batches), "clients": _counts("clients", clients)}
+    return select(what=what, models=_names(models), **counts)
+
+
+def _chosen(peers: str) -> list[str]:
+    from fedfdp.bench.suite import choose
+
+    able, missing = choose(_names(peers))
+    for peer, package in missing.items():
+        print(f"{peer}: skipped, {package} is not installed", file=sys.stderr)
+    return able
+
+
+def _measured(cases: "list[Case]", peers: list[str], seconds: float, memory: bool) -> "list[Row]":
+    from rich.console import Console
+
+    from fedfdp.bench.suite import measure
+
+    console, started = Console(stderr=True, highlight=False), time.monotonic()
+    with console.status("starting") as status:
+
+        def tell(done: float, work: float, doing: str) -> None:
+            rate = done / (time.monotonic() - started)
+            left = f", {_clock((work - done) / rate)} left" if done else ""
+            if console.is_terminal:
+                status.update(f"{doing}{left}")
+            else:
+                console.print(f"{doing}{left}")
+
+        return list(measure(cases, peers, seconds=seconds, memory=memory, tell=tell))
+
+
+def _show(rows: "list[Row]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedfdp.bench.tables import grids, notes
+
+    console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+    for grid in grids(rows):
+        console.print(grid.title)
+        table = Table()
+        for place, name in enumerate(grid.head):
+            table.add_column(name, justify="left" if place == 0 else "right")
+        for line in grid.lines:
+            table.add_row(*line)
+        console.print(table)
+    for text in notes(rows):
+        console.print(text)
+    console.print(_conditions())
+
+
+def _conditions() -> str:
+    """What the numbers hold for."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    import torch
+
+    packages = []
+    for package in ("torch", "opacus"):
+        try:
+            packages.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            packages.append(f"no {package}")
+    threads = torch.get_num_threads()
+    return f"{threads} thread{'s' * (threads > 1)}, {', '.join(packages)}, Python {platform.python_version()}"
+
+
+def _set_threads(threads: int | None) -> None:
+    if threads is None:
+        return
+    if threads < 1:
+        raise SettingError("threads", threads, "must be 1 or more", "leave it out for one a core")
+    import torch
+
+    torch.set_num_threads(threads)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _counts(option: str, text: str) -> list[int]:
+    try:
+        return [int(name) for name in _names(text)]
+    except ValueError:
+        raise SettingError(option, text, "must be whole numbers with commas between them") from None
+
+
+def _clock(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
