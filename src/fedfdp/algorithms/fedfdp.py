@@ -24,6 +24,7 @@ from fedfdp.algorithms.base import (
 )
 from fedfdp.algorithms.fedfair import first_loss
 from fedfdp.errors import SettingError
+from fedfdp.fairness.adaptive import Drive
 from fedfdp.fairness.bounds import mean_bound, quantile_bound
 from fedfdp.fairness.coefficients import Coefficient, Form, fair_clip
 from fedfdp.fairness.weights import fair_weight
@@ -37,6 +38,7 @@ class FDPState(ServerState):
     loss: float  # F(w_t) = Σ p_i F̄_i, from released losses
     clip_scale: float = 1.0  # the current bound C as a multiple of the configured one
     losses: dict[str, float] = field(default_factory=dict)  # F̄_i: the released losses, smoothed over rounds
+    drive: Drive = field(default_factory=Drive)  # of an adaptive λ_s
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ class FedFDP(Algorithm):
     clip_bound: Literal["fixed", "quantile"] = "fixed"
     clip_quantile: float = 0.5
     quantile_step: float = 0.2
-    server_lam: float = 5.0
+    server_rule: Literal["fixed", "adaptive"] = "fixed"
+    server_lam: float = 5.0  # of the fixed rule; the adaptive one finds its own
     server_low: float = 0.1
     server_high: float = 10.0
     smoothing: float = 0.9
@@ -168,11 +171,12 @@ class FedFDP(Algorithm):
         """w_t + Σ ω_i (w_i − w_t)/Σ ω_i with ω_i = p_i·clamp(1 + λ_s(F̄_i − F)): read once, one upload at a time."""
         total, omegas = w.zeros_like(state.weights), 0.0
         losses, loss, within, weight = dict(state.losses), 0.0, 0.0, 0.0
+        lam = self.server_lam if self.server_rule == "fixed" else state.drive.lam(state.loss)
         for upload in uploads:
             before = losses.get(upload.client, state.loss)
             smooth = self.smoothing * before + (1 - self.smoothing) * upload.loss
             limits = {"low": self.server_low, "high": self.server_high}
-            omega = upload.weight * fair_weight(smooth, state.loss, lam=self.server_lam, **limits)
+            omega = upload.weight * fair_weight(smooth, state.loss, lam=lam, **limits)
             w.add_(total, upload.update, scale=omega)
             losses[upload.client] = smooth
             omegas += omega
@@ -182,8 +186,16 @@ class FedFDP(Algorithm):
         if not weight:
             return replace(state, round=state.round + 1)
         moved = w.add(state.weights, total, scale=1 / omegas) if omegas else state.weights
-        scale = self.next_clip_scale(state.clip_scale, within / weight)
-        return replace(state, round=state.round + 1, weights=moved, loss=loss / weight, losses=losses, clip_scale=scale)
+        mean = loss / weight
+        return replace(
+            state,
+            round=state.round + 1,
+            weights=moved,
+            loss=mean,
+            losses=losses,
+            clip_scale=self.next_clip_scale(state.clip_scale, within / weight),
+            drive=state.drive.after(losses, mean),
+        )
 
     def next_clip_scale(self, scale: float, within: float) -> float:
         """C of the next round over the configured C, from all clients' noised counts together."""
