@@ -266,7 +266,25 @@ class Scale(nn.Module):
         self.scale, self.out = nn.Parameter(torch.rand(4)), nn.Linear(4, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.out(x * self.scale)
+        return self.out(x / self.scale.exp())
+
+
+class Broadcast(nn.Module):
+    """Parameters of several shapes added to and multiplied with the data, on either side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places, self.gain = nn.Parameter(torch.randn(1, 3, 4)), nn.Parameter(torch.rand(4))
+        self.offset, self.column = nn.Parameter(torch.randn(1)), nn.Parameter(torch.rand(3, 1))
+        self.out = nn.Linear(12, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.gain * (x + self.places) + self.offset)
+        return self.out((self.column + torch.add(h, self.gain)).mul(self.column).flatten(1))
+
+
+def test_parameters_added_to_and_multiplied_with_data():
+    assert_parity(Broadcast(), torch.randn(5, 3, 4), "rules")
 
 
 class Positions(nn.Module):

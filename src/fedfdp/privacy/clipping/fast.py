@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfdp.errors import SettingError
+from fedfdp.privacy.clipping.broadcast import Gain, Shift
 from fedfdp.privacy.clipping.contributions import Contribution, Stored
 from fedfdp.privacy.clipping.convolution import Convolution
 from fedfdp.privacy.clipping.rules import Embedding, GroupNorm, LayerNorm, Linear
@@ -20,7 +21,7 @@ from fedfdp.privacy.clipping.tape import Call, Rule, Tape, UnsupportedError
 LossFn = Callable[..., Tensor]
 RULES: dict[object, Rule] = {
     function: rule
-    for rule in (Linear(), Convolution(), Embedding(), LayerNorm(), GroupNorm())
+    for rule in (Linear(), Convolution(), Embedding(), LayerNorm(), GroupNorm(), Shift(), Gain())
     for function in rule.functions
 }
 
