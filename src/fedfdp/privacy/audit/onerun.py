@@ -70,7 +70,7 @@ def planned_share(shift: float, canaries: int, *, delta: float, confidence: floa
             low, high = (cut, high) if above > share / 2 else (low, cut)
         right = special.ndtr(shift - low) / (special.ndtr(shift - low) + special.ndtr(-low))
         guesses = 2 * int(share * canaries / 2)
-        return epsilon_lower(int(right * guesses), guesses, canaries, delta=delta, confidence=confidence)
+        return epsilon_lower(round(right * guesses), guesses, canaries, delta=delta, confidence=confidence)
 
     return max(SHARES, key=expected)
 

@@ -1,0 +1,32 @@
+"""The games in full size, at 99.9 % confidence: the mechanism keeps its claim, and every planted fault breaks it."""
+
+import pytest
+
+from fedfdp.privacy.audit import FAULTS, ReleaseGame, TrainingGame
+from fedfdp.privacy.randomness import Seeded
+from fedfdp.privacy.secure import Secure
+
+TRIALS = 100_000  # with the canary, and as many without
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("game", [ReleaseGame(), ReleaseGame(q=1.0, sigma=2.0)], ids=["q=0.1", "q=1"])
+@pytest.mark.parametrize("source", [Seeded(11), Seeded(12), Seeded(13), Secure()], ids=["11", "12", "13", "secure"])
+def test_the_mechanism_keeps_its_claim(game, source):
+    finding = game.judge(*game.play(TRIALS, source), confidence=0.999)
+    assert 0.0 < finding.epsilon_lower <= finding.epsilon_claimed
+    assert 0.75 * finding.epsilon_claimed < finding.epsilon_lower_gaussian <= finding.epsilon_claimed
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_every_fault_exceeds_the_claim(fault):
+    finding = fault.audit(TRIALS, Seeded(21), confidence=0.999)
+    assert finding.epsilon_lower > finding.epsilon_claimed  # with no assumption on the mechanism
+    assert finding.epsilon_lower_gaussian > finding.epsilon_claimed
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_one_training_run_keeps_its_claim(seed):
+    finding = TrainingGame().play(seed, confidence=0.999)
+    assert 0.5 < finding.epsilon_lower <= finding.epsilon_claimed
