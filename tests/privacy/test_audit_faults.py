@@ -11,9 +11,13 @@ TRIALS = 100_000  # with the canary, and as many without
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("game", [ReleaseGame(), ReleaseGame(q=1.0, sigma=2.0)], ids=["q=0.1", "q=1"])
-@pytest.mark.parametrize("source", [Seeded(11), Seeded(12), Seeded(13), Secure()], ids=["11", "12", "13", "secure"])
-def test_the_mechanism_keeps_its_claim(game, source):
+@pytest.mark.parametrize(
+    ("q", "sigma", "source"),
+    [(0.1, 1.0, Seeded(1)), (0.1, 1.0, Seeded(2)), (0.1, 1.0, Secure()), (1.0, 2.0, Seeded(3))],
+    ids=["seed 1", "seed 2", "secure", "without sampling"],
+)
+def test_the_mechanism_keeps_its_claim(q, sigma, source):
+    game = ReleaseGame(q=q, sigma=sigma)
     finding = game.judge(*game.play(TRIALS, source), confidence=0.999)
     assert 0.0 < finding.epsilon_lower <= finding.epsilon_claimed
     assert 0.75 * finding.epsilon_claimed < finding.epsilon_lower_gaussian <= finding.epsilon_claimed
@@ -21,7 +25,7 @@ def test_the_mechanism_keeps_its_claim(game, source):
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_every_fault_exceeds_the_claim(fault):
-    finding = fault.audit(TRIALS, Seeded(21), confidence=0.999)
+    finding = fault.audit(TRIALS, Seeded(1), confidence=0.999)
     assert finding.epsilon_lower > finding.epsilon_claimed  # with no assumption on the mechanism
     assert finding.epsilon_lower_gaussian > finding.epsilon_claimed
 

@@ -5,8 +5,9 @@ Nothing here can be seeded, repeated or predicted, and no state is kept: a fork 
 The mitigation for floating-point attacks (Mironov 2012; Jin et al. 2022) is **round after adding**: noise in double
 precision is added to the exact value in double precision, and the sum is rounded to a grid that public values alone
 decide. Whatever the value was, the released number is a multiple of the grid step, every multiple can occur, and its
-probability is the Gaussian's mass on that cell to nine digits or better: no low-order bits are left to read the value
-from. Rounding is post-processing, so the accounting stands as it is; it adds less than 1e-7 of the noise's variance.
+probability is the Gaussian's mass on that cell, to nine digits within six deviations: no low-order bits are left to
+read the value from. Rounding is post-processing, so the accounting stands as it is; it adds less than 1e-7 of the
+noise's variance. What remains is rounding in the sum of the clipped gradients themselves, before the noise.
 """
 
 import math
