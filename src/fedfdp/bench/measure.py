@@ -32,7 +32,8 @@ class Timing:
 def interleaved(peers: Mapping[str, Peer], *, seconds: float) -> dict[str, Timing]:
     """Timings of all peers, the plain one among them; about so many seconds for each. The too slow ones are not in it.
 
-    A peer steps until its seconds are used up, but LEAST times at least; the plain one as long as any other does.
+    A peer steps until its seconds are used up, and LEAST times unless that takes as many times its seconds. The plain
+    one steps as long as any other does.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what other libraries say of themselves
@@ -46,7 +47,7 @@ def _taken(peers: Mapping[str, Peer], seconds: float) -> dict[str, list[float]]:
     taken: dict[str, list[float]] = {name: [] for name in kept}
     order = random.Random(0)
     for _ in range(MOST):
-        due = [name for name, times in taken.items() if len(times) < LEAST or sum(times) < seconds]
+        due = [name for name, times in taken.items() if _goes_on(times, seconds)]
         if not due:
             break
         due = sorted({*due, REFERENCE})
@@ -54,6 +55,10 @@ def _taken(peers: Mapping[str, Peer], seconds: float) -> dict[str, list[float]]:
         for name in due:
             taken[name].append(_timed(kept[name]))
     return taken
+
+
+def _goes_on(times: list[float], seconds: float) -> bool:
+    return not times or sum(times) < seconds * (LEAST if len(times) < LEAST else 1)
 
 
 def _warm(peer: Peer) -> bool:

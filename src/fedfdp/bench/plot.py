@@ -42,6 +42,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 
 
 def _bars(axes: Any, rows: Sequence[Row], value: Callable[[Row], float | None], text: str) -> None:
+    from matplotlib.ticker import LogLocator, NullLocator
+
     sizes = list(dict.fromkeys(row.clients or row.batch for row in rows))
     peers = [peer for peer in STEP_PEERS if any(row.peer == peer for row in rows)]
     width = WIDTH / len(peers)
@@ -53,9 +55,12 @@ def _bars(axes: Any, rows: Sequence[Row], value: Callable[[Row], float | None], 
         x = sizes.index(row.clients or row.batch) + (peers.index(row.peer) + 0.5) * width - WIDTH / 2
         axes.bar(x, height - 1, width * 0.92, bottom=1, color=COLORS[row.peer])
         axes.annotate(
-            text.format(height), (x, height), (0, 2), textcoords="offset points", ha="center", fontsize=6, rotation=60
+            text.format(height), (x, height), (0, 2), textcoords="offset points", ha="center", fontsize=7, rotation=60
         )
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.margins(y=0.12)
     axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
     axes.grid(axis="y", alpha=0.25)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedfdp.bench.cases import Case
     from fedfdp.bench.suite import Row
 
-QUICK_SECONDS, SECONDS = 3.0, 5.0  # a peer may take in a case
+QUICK_SECONDS, SECONDS = 3.0, 10.0  # a peer may take in a case
 
 
 def bench(
