@@ -19,7 +19,6 @@ class Subject:
     name: str
     shape: tuple[int, ...]
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    title: str = ""
 
     def build(self) -> nn.Module:
         """The same weights at every call."""
@@ -48,9 +47,9 @@ class Encoder(nn.Module):
 
 
 MODELS = {
-    "mnist-cnn": Subject("paper-cnn", (1, 28, 28), title="the paper's CNN on 28×28×1, 582,026 weights"),
-    "cifar-cnn": Subject("paper-cnn", (3, 32, 32), title="the paper's CNN on 32×32×3, 878,538 weights"),
-    "mlp": Subject("mlp", (784,), {"hidden": (512, 256)}, title="784-512-256-10, 535,818 weights"),
-    "transformer": Subject(f"{__name__}:Encoder", (32, 64), title="2 layers, width 64, 32 vectors, 100,618 weights"),
-    "small-cnn": Subject("small-cnn", (1, 28, 28), title="a small CNN on 28×28×1, 26,010 weights"),
+    "mnist-cnn": Subject("paper-cnn", (1, 28, 28)),
+    "cifar-cnn": Subject("paper-cnn", (3, 32, 32)),
+    "mlp": Subject("mlp", (784,), {"hidden": (512, 256)}),
+    "transformer": Subject(f"{__name__}:Encoder", (32, 64)),
+    "small-cnn": Subject("small-cnn", (1, 28, 28)),
 }
