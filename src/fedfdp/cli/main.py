@@ -4,9 +4,10 @@ import sys
 
 import typer
 
-from fedfdp.cli import data
+from fedfdp.cli import data, runs
 from fedfdp.cli.lambda_star import lambda_star
 from fedfdp.cli.plan import plan
+from fedfdp.cli.reproduce import reproduce
 from fedfdp.cli.run import run
 from fedfdp.cli.show import show
 from fedfdp.errors import FedFDPError
@@ -22,7 +23,9 @@ app.command("run")(run)
 app.command("show")(show)
 app.command("plan")(plan)
 app.command("lambda")(lambda_star)
+app.command("reproduce")(reproduce)
 app.add_typer(data.app, name="data")
+app.add_typer(runs.app, name="runs")
 
 
 def main() -> None:

@@ -1,0 +1,84 @@
+"""What a person sees of a sweep, on stderr: a line for each run that is going on, what is done, and the time left."""
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from fedfdp.runs.sweep import Word
+
+
+class SweepWatcher:
+    """Bars on a terminal, a line at the start and the end of each run elsewhere."""
+
+    def __init__(self, total_rounds: dict[str, int]) -> None:
+        self.rounds, self.done = dict(total_rounds), dict.fromkeys(total_rounds, 0)
+        self.finished, self.computed, self.started = 0, 0, time.monotonic()
+        self.first: dict[str, int] = {}  # the round at which we met a run: a resumed one does not start at 0
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[seen]}"))
+        self.live = console.is_terminal
+        self.bars = Progress(*columns, console=console, transient=True, disable=not self.live)
+        self.whole = self.bars.add_task("all runs", total=sum(self.rounds.values()), seen="")
+        self.tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> "SweepWatcher":
+        self.bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bars.stop()
+
+    def __call__(self, word: Word) -> None:
+        name = word.run
+        if word.state == "running":
+            self.first.setdefault(name, word.round - 1)
+            self.done[name] = word.round
+        elif word.state in ("found", "done", "failed"):
+            self.finished += 1
+            self.done[name] = self.rounds.get(name, word.rounds)
+            if word.state == "found":
+                self.first[name] = self.done[name]
+            elif word.state == "done":
+                self.first.setdefault(name, 0)
+        if self.live:
+            self._draw(word)
+        elif word.state in ("started", "done", "failed"):
+            print(self._line(word), file=sys.stderr, flush=True)
+
+    def left(self) -> str:
+        """From the rounds per second so far; nothing before any is known."""
+        made = sum(self.done[name] - first for name, first in self.first.items() if name in self.done)
+        if made <= 0:
+            return ""
+        rest = sum(self.rounds.values()) - sum(self.done.values())
+        minutes, seconds = divmod(round((time.monotonic() - self.started) / made * rest), 60)
+        return f"about {minutes}:{seconds:02d} left"
+
+    def _line(self, word: Word) -> str:
+        parts = [f"[{self.finished}/{len(self.rounds)}]", word.run, word.message or word.state, _seen(word)]
+        if word.state != "started":
+            parts.append(self.left())
+        return "  ".join(part for part in parts if part)
+
+    def _draw(self, word: Word) -> None:
+        if word.state in ("started", "running"):
+            if word.run not in self.tasks:
+                self.tasks[word.run] = self.bars.add_task(word.run, total=word.rounds or 1, seen="starting")
+            seen = f"round {word.round}/{word.rounds}  {_seen(word)}"
+            self.bars.update(self.tasks[word.run], completed=word.round, seen=seen)
+        elif word.run in self.tasks:
+            self.bars.remove_task(self.tasks.pop(word.run))
+        if word.state in ("done", "failed"):
+            self.bars.console.print(self._line(word), highlight=False, markup=False)
+        overall = f"{self.finished}/{len(self.rounds)} runs  {self.left()}"
+        self.bars.update(self.whole, completed=sum(self.done.values()), seen=overall)
+
+
+def _seen(word: Word) -> str:
+    parts = [] if word.accuracy is None else [f"accuracy {word.accuracy:.2%}"]
+    return "  ".join(parts + ([] if word.psi is None else [f"Ψ {word.psi:.1e}"]))

@@ -1,0 +1,89 @@
+"""Figures of an experiment's results, drawn with matplotlib into any format that it writes. They compute nothing."""
+
+from pathlib import Path
+from typing import Any
+
+from fedfdp.errors import RunError
+from fedfdp.experiments.render import heading
+from fedfdp.experiments.results import Cell, Results
+
+
+def draw(results: Results, file: Path) -> None:
+    """Curves over x for a figure, ε against Ψ at a target, and for a table accuracy against Ψ, the best top left."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    panels = _panels(results)
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(max(6.0, 4.6 * len(panels)), 3.8), layout="constrained", squeeze=False
+    )
+    for axis, (title, measures, cells) in zip(axes[0], panels, strict=True):
+        for row in results.experiment.rows:
+            mine = [cell for cell in cells if cell.row == row]
+            _line(axis, row.label, mine, *measures, joined=results.experiment.x_label is not None)
+        axis.set_title(title, fontsize=10, loc="left")
+        axis.set_xlabel(_NAMES.get(measures[0], results.experiment.x_label or ""), fontsize=9)
+        axis.set_ylabel(_NAMES[measures[1]], fontsize=9)
+        if measures[1] == "psi":
+            axis.set_yscale("log")
+        if measures[0] == "x" and results.experiment.log_x:
+            axis.set_xscale("log")
+        axis.tick_params(labelsize=8)
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0][-1].legend(fontsize=7, frameon=False)
+    figure.suptitle(heading(results), fontsize=10, x=0.01, ha="left")
+    try:
+        figure.savefig(file, dpi=150)
+    except (OSError, ValueError) as error:
+        raise RunError(f"{file} cannot be written: {error}; give a .png, .svg or .pdf file") from None
+    finally:
+        plt.close(figure)
+
+
+_NAMES = {"accuracy": "test accuracy, %", "psi": "Ψ (test)", "epsilon": "ε spent"}
+_MARKERS = "osD^vP*X<>"
+
+
+def _panels(results: Results) -> list[tuple[str, tuple[str, str], list[Cell]]]:
+    """Title, what goes along x and y, and the cells of each panel."""
+    if results.experiment.x_label is None:
+        across = "epsilon" if results.experiment.targets else "accuracy"
+        return [(c.label, (across, "psi"), list(results.column(c))) for c in results.columns]
+    panels = []
+    for dataset in dict.fromkeys(column.dataset for column in results.columns):
+        cells = [cell for cell in results.cells if cell.column.dataset == dataset]
+        if results.experiment.targets:
+            panels.append((f"{dataset}: Ψ at the target", ("epsilon", "psi"), cells))
+        else:
+            panels.append((f"{dataset}: accuracy", ("x", "accuracy"), cells))
+            panels.append((f"{dataset}: Ψ", ("x", "psi"), cells))
+    return panels
+
+
+def _line(axis: Any, label: str, cells: list[Cell], across: str, up: str, *, joined: bool) -> None:
+    points = [(_value(cell, across), _value(cell, up)) for cell in cells]
+    known = [(x, y) for x, y in points if x is not None and y is not None]
+    if not known:
+        return
+    spreads = [_spread(cell, up) for cell, (x, y) in zip(cells, points, strict=True) if x is not None and y is not None]
+    xs, ys = zip(*known, strict=True)
+    marker = _MARKERS[len(axis.containers) % len(_MARKERS)]
+    style = "-" if joined else "none"
+    axis.errorbar(xs, ys, yerr=spreads, label=label, marker=marker, markersize=5, linestyle=style, capsize=2)
+
+
+def _value(cell: Cell, measure: str) -> float | None:
+    if measure == "x":
+        return cell.column.x
+    found = cell.of(measure)
+    return None if found is None else 100 * found.mean if measure == "accuracy" else found.mean
+
+
+def _spread(cell: Cell, measure: str) -> float:
+    found = cell.of(measure)
+    if found is None or found.spread is None:
+        return 0.0
+    return 100 * found.spread if measure == "accuracy" else min(found.spread, 0.9 * found.mean)  # Ψ's axis is a log

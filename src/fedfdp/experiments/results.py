@@ -1,0 +1,166 @@
+"""What an experiment found: for each cell the runs of its seeds, their mean and spread, and the best of each column."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fedfdp.experiments.methods import plain_methods, private_methods
+from fedfdp.experiments.paper import CLAIMS, CONTRADICTIONS, printed
+from fedfdp.experiments.scales import Scale
+from fedfdp.experiments.specs import Column, Experiment, Row
+
+
+@dataclass(frozen=True)
+class Found:
+    """One run, or where it first reached a target. A measure is None where it was not reached or is not finite."""
+
+    seed: int
+    config: str  # the first digits of the config's hash
+    rounds: int
+    epsilon: float | None
+    lr: float
+    tuned_on: str
+    accuracy: float | None
+    psi: float | None
+    psi_train: float | None
+    psi_local: float | None
+    worst_accuracy: float | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """Mean and sample standard deviation; None as spread of a single run."""
+
+    mean: float
+    spread: float | None
+
+
+@dataclass(frozen=True)
+class Cell:
+    row: Row
+    column: Column
+    runs: tuple[Found, ...]
+
+    def of(self, measure: str) -> Statistic | None:
+        """None where any of the runs lacks the measure: a mean over some of the seeds would flatter."""
+        values = [getattr(run, measure) for run in self.runs]
+        if not values or any(value is None for value in values):
+            return None
+        return Statistic(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+
+
+@dataclass(frozen=True)
+class Results:
+    experiment: Experiment
+    scale: Scale
+    seeds: tuple[int, ...]
+    cells: tuple[Cell, ...]
+
+    def column(self, column: Column) -> tuple[Cell, ...]:
+        return tuple(cell for cell in self.cells if cell.column == column)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return tuple(c for c in self.experiment.columns if any(cell.column == c for cell in self.cells))
+
+    def best(self, column: Column, measure: str, choose: Callable[..., float]) -> float | None:
+        """The best mean of the column, to be marked; None with a single row."""
+        means = [found.mean for cell in self.column(column) if (found := cell.of(measure))]
+        return choose(means) if len(means) > 1 else None
+
+    def notes(self) -> list[str]:
+        """What has to be said beside the numbers: what differs from the paper's setting, where the paper is at odds."""
+        name, private = self.experiment.name, self.experiment.private
+        notes = [f"scale {self.scale.name}: {self.scale.words}"]
+        if private:
+            notes.append("every loss upload is paid for; ε by PLD (ALI-DPFL: a Rényi filter), per record, δ = 1e-5")
+            notes.append(
+                "in every row the released model is the running average (0.95) of the global weights, which is free"
+            )
+        methods = private_methods() if private else plain_methods()
+        same = [methods[c.row.method] for c in self.cells if methods[c.row.method].same_as]
+        if same:
+            labels = " and ".join(dict.fromkeys(method.label for method in same))
+            notes.append(f"with one local step a round and every client taking part {labels} are FedAvg: the same runs")
+        if not self.experiment.name.startswith("tune"):
+            notes.append(
+                "each method with its own best η of one grid, tuned on seed 100 and its partition (the paper: η = "
+                f"{1.0 if private else 0.1:g} for all)"
+            )
+        borrowed = {run.tuned_on for c in self.cells for run in c.runs if run.tuned_on != c.column.dataset}
+        if borrowed and self.scale.source is None and not name.startswith("tune"):
+            notes.append(f"some η were tuned on {', '.join(sorted(borrowed))}, not on the column's own data set")
+        if claim := CLAIMS.get(name):
+            notes.append(f"the paper says of its figure: {claim}")
+        return notes + [f"in the paper: {text}" for text in CONTRADICTIONS.get(name, ())]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        paper = printed(self.experiment.name)
+        cells = []
+        for cell in self.cells:
+            quoted = paper.get((cell.row.key, cell.column.label))
+            entry: dict[str, Any] = {
+                "row": cell.row.key,
+                "label": cell.row.label,
+                "column": cell.column.label,
+                "dataset": cell.column.dataset,
+                "x": cell.column.x,
+                "target": cell.column.target,
+                "paper": asdict(quoted) if quoted else None,
+            }
+            for measure in MEASURES:
+                found = cell.of(measure)
+                entry[measure] = asdict(found) if found else None
+            cells.append({**entry, "runs": [asdict(run) for run in cell.runs]})
+        return {
+            "experiment": self.experiment.name,
+            "title": self.experiment.title,
+            "scale": self.scale.name,
+            "seeds": list(self.seeds),
+            "notes": self.notes(),
+            "claims": [asdict(claim) for claim in claims(self)],
+            "cells": cells,
+        }
+
+
+MEASURES = ("accuracy", "psi", "psi_train", "worst_accuracy", "psi_local", "epsilon")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Ours against the best baseline of a column: is Ψ at most half, is accuracy no lower?"""
+
+    column: str
+    psi: float
+    best_psi: float
+    best_psi_of: str
+    accuracy: float
+    best_accuracy: float
+    best_accuracy_of: str
+    holds: bool
+
+
+def claims(results: Results) -> list[Claim]:
+    """For tables, at a scale that says something. The best Ψ and the best accuracy may be those of two baselines."""
+    methods = private_methods() if results.experiment.private else plain_methods()
+    if results.experiment.targets or results.experiment.x_label or results.scale.name == "smoke":
+        return []
+    found = []
+    for column in results.columns:
+        cells = results.column(column)
+        baselines = [cell for cell in cells if methods[cell.row.method].baseline]
+        ours = [cell for cell in cells if cell.row.method == "fedfdp"]
+        psi, accuracy = _means(baselines, "psi"), _means(baselines, "accuracy")
+        if not (ours and psi and accuracy and (p := ours[0].of("psi")) and (a := ours[0].of("accuracy"))):
+            continue
+        lowest, highest = min(psi), max(accuracy)
+        holds = p.mean <= lowest[0] / 2 and a.mean >= highest[0]
+        found.append(Claim(column.label, p.mean, *lowest, a.mean, *highest, holds))
+    return found
+
+
+def _means(cells: Sequence[Cell], measure: str) -> list[tuple[float, str]]:
+    return [(statistic.mean, cell.row.label) for cell in cells if (statistic := cell.of(measure))]

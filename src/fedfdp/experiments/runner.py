@@ -1,0 +1,138 @@
+"""From an experiment to its results: a config for each cell and seed, one sweep over all of them, rows read back."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedfdp import config as configs
+from fedfdp.config import Config
+from fedfdp.errors import RunError, SettingError, nearest
+from fedfdp.experiments.methods import StepSize, plain_methods, private_methods, tuned_lr
+from fedfdp.experiments.results import Cell, Found, Results
+from fedfdp.experiments.scales import Scale
+from fedfdp.experiments.specs import Column, Experiment, Row
+from fedfdp.runs.store import Store, short_hash
+from fedfdp.runs.sweep import Word, sweep
+
+PRIVACY = {"epsilon": 3.52, "delta": 1e-5, "sigma": 2.0, "sigma_loss": 5.0, "q": 0.05, "clip": 0.1}
+AVERAGE = 0.95
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run that an experiment needs."""
+
+    row: Row
+    column: Column
+    config: Config
+    step: StepSize
+
+
+def narrowed(experiment: Experiment, *, datasets: Sequence[str] = (), methods: Sequence[str] = ()) -> Experiment:
+    """Only these data sets' columns and these rows."""
+    for name, given, known in (
+        ("--dataset", datasets, [c.dataset for c in experiment.columns]),
+        ("--methods", methods, [r.key for r in experiment.rows]),
+    ):
+        for value in given:
+            if value not in known:
+                raise SettingError(name, value, nearest(value, set(known)))
+    columns = tuple(c for c in experiment.columns if not datasets or c.dataset in datasets)
+    return replace(
+        experiment, columns=columns, rows=tuple(r for r in experiment.rows if not methods or r.key in methods)
+    )
+
+
+def config_of(experiment: Experiment, row: Row, column: Column, scale: Scale, seed: int) -> Planned:
+    """The run of a cell with one seed, nothing left open."""
+    private = experiment.private
+    method = (private_methods() if private else plain_methods())[row.method]
+    if method.same_as:
+        method = (private_methods() if private else plain_methods())[method.same_as]
+    tuned = tuned_lr(method.key, column.dataset, private=private)
+    source = scale.source or column.dataset
+    values: dict[str, Any] = {
+        "name": f"{method.key}-{source}" + ("" if private else "-plain") + ("-fine" if experiment.targets else ""),
+        "seed": seed,
+        "data": {"source": source, "clients": 10, "partition": "dirichlet", "beta": 0.1, "fraction": scale.fraction},
+        "model": {"name": scale.model},
+        "algorithm": {**method.settings, "lr": tuned.lr * row.step(column.x)},
+        "server": {"average": AVERAGE if private else 0.0},
+    }
+    if private:
+        values["privacy"] = {**PRIVACY, **method.privacy}
+    else:
+        values["rounds"] = max(1, round(scale.plain_rounds * experiment.rounds_share))
+    for name, value in {**column.settings, **row.at(column.x)}.items():
+        section, _, setting = name.partition(".")
+        values[section] = {**values[section], setting: value}
+    if scale.clients:
+        values["data"]["clients"] = scale.clients[values["data"]["clients"]]
+    if private and experiment.targets and scale.most_epsilon:
+        values["privacy"]["epsilon"] = min(values["privacy"]["epsilon"], scale.most_epsilon)
+    config = configs.from_dict(values).resolved()
+    assert config.rounds is not None
+    rounds = config.rounds
+    if private:
+        limits = (math.ceil(rounds * experiment.rounds_share), experiment.most_rounds, scale.most_private_rounds)
+        rounds = min(limit for limit in limits if limit is not None)
+    config = replace(config, rounds=rounds, eval_every=max(1, math.ceil(rounds / experiment.looks)))
+    return Planned(row, column, config, replace(tuned, lr=config.algorithm.lr))
+
+
+def plan_runs(experiment: Experiment, scale: Scale, seeds: Sequence[int]) -> list[Planned]:
+    return [
+        config_of(experiment, row, column, scale, seed)
+        for seed in seeds  # seeds last to change would leave whole columns empty where a sweep is cut short
+        for column in experiment.columns
+        for row in experiment.rows
+    ]
+
+
+def reproduce(
+    experiment: Experiment,
+    scale: Scale,
+    store: Store,
+    *,
+    seeds: int = 1,
+    jobs: int | None = None,
+    log: str | None = None,
+    watch: Callable[[Word], None] = lambda word: None,
+) -> Results:
+    """Runs what is missing and reads all of it. The same call after a kill goes on where the first one was."""
+    chosen = experiment.seeds or tuple(range(seeds))
+    planned = plan_runs(experiment, scale, chosen)
+    failed = sweep([p.config for p in planned], store, jobs=jobs, log=log, watch=watch)
+    if failed:
+        path, reason = next(iter(failed.items()))
+        raise RunError(f"{len(failed)} of {len(planned)} runs failed; the first, {path.name}: {reason}")
+    found: dict[tuple[str, str], list[Found]] = {}
+    for p in planned:
+        found.setdefault((p.row.key, p.column.label), []).append(read(store, p))
+    cells = tuple(
+        Cell(row, column, tuple(found[row.key, column.label]))
+        for column in experiment.columns
+        for row in experiment.rows
+    )
+    return Results(experiment, scale, chosen, cells)
+
+
+def read(store: Store, planned: Planned) -> Found:
+    """What a finished run says: at its end, or where it first reached the column's target."""
+    run, config = store.run(planned.config), planned.config
+    summary = run.summary()
+    seen: dict[str, Any] = summary
+    if (target := planned.column.target) is not None:
+        reached = [entry for entry in run.metrics() if (entry["accuracy"] or 0.0) >= target]
+        seen = reached[0] if reached else {}
+    return Found(
+        seed=config.seed,
+        config=short_hash(config),
+        rounds=seen.get("round", summary["rounds"]),
+        epsilon=seen.get("epsilon"),
+        lr=planned.step.lr,
+        tuned_on=planned.step.tuned_on,
+        **{name: seen.get(name) for name in ("accuracy", "psi", "psi_train", "psi_local", "worst_accuracy")},
+        seconds=summary["seconds"],
+    )

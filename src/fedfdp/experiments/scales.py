@@ -1,0 +1,59 @@
+"""How large an experiment is: seconds for tests, half a minute a run, or as in the paper. ε is never scaled."""
+
+from dataclasses import dataclass
+
+from fedfdp.errors import SettingError, nearest
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What differs from the paper's setting."""
+
+    name: str
+    words: str
+    model: str
+    fraction: float
+    plain_rounds: int  # rounds without privacy; with privacy: what ε allows
+    most_private_rounds: int | None = None
+    most_epsilon: float | None = None  # where an experiment only ends when a target is reached
+    source: str | None = None  # one data set in place of all
+    clients: dict[int, int] | None = None  # fewer clients in place of the paper's 10, 20, 50
+
+
+SCALES = {
+    scale.name: scale
+    for scale in (
+        Scale(
+            "smoke",
+            "scikit-learn's digits in place of every data set, few clients, few rounds: shows that it runs, not more",
+            model="small-cnn",
+            fraction=1.0,
+            plain_rounds=3,
+            most_private_rounds=8,
+            source="digits",
+            clients={10: 4, 20: 5, 50: 6},
+        ),
+        Scale(
+            "small",
+            "20 % of the records and the small CNN (26,010 weights on 28×28) in place of the paper's; q, σ, C and ε as "
+            "in the paper and all the rounds that ε allows; 30 rounds without privacy",
+            model="small-cnn",
+            fraction=0.2,
+            plain_rounds=30,
+            most_epsilon=3.52,
+        ),
+        Scale(
+            "full",
+            "all records, the paper's CNN, all the rounds that ε allows; 100 rounds without privacy (it gives none)",
+            model="paper-cnn",
+            fraction=1.0,
+            plain_rounds=100,
+        ),
+    )
+}
+
+
+def find_scale(name: str) -> Scale:
+    if name not in SCALES:
+        raise SettingError("--scale", name, nearest(name, SCALES))
+    return SCALES[name]

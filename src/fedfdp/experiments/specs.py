@@ -1,0 +1,215 @@
+"""The paper's experiments as data: rows, columns, and which setting each of them moves. Nothing is run here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedfdp.errors import SettingError, nearest
+from fedfdp.experiments.methods import plain_methods, private_methods
+from fedfdp.experiments.paper import CIFAR, FASHION, MNIST
+
+DATASET_LABELS = {MNIST: "MNIST", FASHION: "FashionMNIST", CIFAR: "CIFAR10"}
+PRIVATE_GRID, PLAIN_GRID = (4.0, 8.0, 16.0, 32.0), (0.03, 0.1, 0.3)
+TUNING_SEED = 100
+
+
+def _nothing(x: float) -> dict[str, Any]:
+    return {}
+
+
+def _once(x: float) -> float:
+    return 1.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method, or in a figure one curve: `at` says what the figure's x sets, `step` what it does to η."""
+
+    key: str
+    label: str
+    method: str
+    at: Callable[[float], dict[str, Any]] = _nothing
+    step: Callable[[float], float] = _once
+
+
+@dataclass(frozen=True)
+class Column:
+    """A data set and what is set for it, as section.setting. With `target`, the run is read where it reaches that."""
+
+    label: str
+    dataset: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    x: float = 0.0
+    target: float | None = None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or a figure. `looks` is how often a run is evaluated, `rounds` a limit below what ε allows."""
+
+    name: str
+    title: str
+    rows: tuple[Row, ...]
+    columns: tuple[Column, ...]
+    private: bool = True
+    x_label: str | None = None
+    log_x: bool = False
+    looks: int = 15
+    rounds_share: float = 1.0
+    most_rounds: int | None = None
+    seeds: tuple[int, ...] | None = None  # None: as many as are asked for, from 0
+
+    @property
+    def targets(self) -> bool:
+        return any(column.target is not None for column in self.columns)
+
+
+def _private_rows() -> tuple[Row, ...]:
+    return tuple(Row(m.key, m.label, m.key) for m in private_methods().values())
+
+
+def _plain_rows() -> tuple[Row, ...]:
+    return tuple(Row(m.key, m.label, m.key) for m in plain_methods().values())
+
+
+def _datasets() -> tuple[Column, ...]:
+    return tuple(Column(label, dataset) for dataset, label in DATASET_LABELS.items())
+
+
+def _robustness() -> tuple[Column, ...]:
+    return (
+        Column("MNIST Dir(0.1)", MNIST, {"data.beta": 0.1}),
+        Column("MNIST Dir(0.5)", MNIST, {"data.beta": 0.5}),
+        Column("FashionMNIST Dir(1)", FASHION, {"data.beta": 1.0}),
+        *(Column(f"{n} clients", CIFAR, {"data.clients": n}) for n in (10, 20, 50)),
+    )
+
+
+def _budgets() -> tuple[Column, ...]:
+    sigmas = {1.0: 2.0, 2.0: 2.0, 3.0: 2.0, 4.0: 1.65}
+    return tuple(Column(f"ε = {e:g}", FASHION, {"privacy.epsilon": e, "privacy.sigma": s}) for e, s in sigmas.items())
+
+
+def _targets() -> tuple[Column, ...]:
+    settings = {"data.beta": 0.05, "privacy.epsilon": 6.0}
+    return tuple(Column(f"{t} %", MNIST, settings, target=t / 100) for t in (80, 85, 90, 95))
+
+
+def _over(values: tuple[float, ...], symbol: str, **settings: Any) -> tuple[Column, ...]:
+    """A column for each x on each of the two data sets that the paper's figures use."""
+    return tuple(
+        Column(f"{DATASET_LABELS[dataset]}, {symbol} = {x:g}", dataset, dict(settings), x=x)
+        for dataset in (MNIST, FASHION)
+        for x in values
+    )
+
+
+def _lambda_rows() -> tuple[Row, ...]:
+    by_record = {"algorithm.server_lam": 0.0, "algorithm.coefficients": "bounded"}
+    return (
+        Row("paper", "λ in `paper` coefficients", "fedfdp-paper", at=lambda x: {"algorithm.lam": x}),
+        Row("bounded", "λ in `bounded` coefficients", "fedfdp", at=lambda x: {"algorithm.lam": x, **by_record}),
+        Row("server", "λ_s at the server (ours)", "fedfdp", at=lambda x: {"algorithm.server_lam": x}),
+    )
+
+
+def _clip_rows() -> tuple[Row, ...]:
+    def clip(x: float) -> dict[str, Any]:
+        return {"privacy.clip": x}
+
+    return (
+        Row("paper", "FedFDP `paper`, η fixed", "fedfdp-paper", at=clip),
+        Row("fixed", "FedFDP ours, η fixed", "fedfdp", at=clip),
+        Row("scaled", "FedFDP ours, η·C fixed", "fedfdp", at=clip, step=lambda x: 0.1 / x),
+    )
+
+
+def _two_forms(at: Callable[[float], dict[str, Any]]) -> tuple[Row, ...]:
+    names = {"fedavg": "DP-FedAvg", "fedfdp-paper": "FedFDP `paper`", "fedfdp": "FedFDP ours"}
+    return tuple(Row(key, label, key, at=at) for key, label in names.items())
+
+
+def _tuning(private: bool) -> Experiment:
+    methods = private_methods() if private else plain_methods()
+    grid = PRIVATE_GRID if private else PLAIN_GRID
+    kind = "private" if private else "nonprivate"
+    return Experiment(
+        f"tune-{kind}",
+        f"Step sizes, {kind}: seed {TUNING_SEED} and its partition, a third of the rounds",
+        tuple(Row(m.key, m.label, m.key, at=lambda x: {"algorithm.lr": x}) for m in methods.values() if not m.same_as),
+        tuple(Column(f"{DATASET_LABELS[d]}, η = {x:g}", d, x=x) for d in DATASET_LABELS for x in grid),
+        private=private,
+        x_label="η",
+        log_x=True,
+        rounds_share=1 / 3,
+        seeds=(TUNING_SEED,),
+    )
+
+
+def experiments() -> dict[str, Experiment]:
+    """Every experiment by name; table 1, which trains nothing, is in `communication.py`."""
+
+    def sigma(x: float) -> dict[str, Any]:
+        return {"privacy.sigma": x}
+
+    found = (
+        Experiment("table2", "FedFair and baselines, no privacy", _plain_rows(), _datasets(), private=False),
+        Experiment("table3", "FedFDP and baselines at ε = 3.52", _private_rows(), _datasets()),
+        Experiment("table4", "Heterogeneity and clients, no privacy", _plain_rows(), _robustness(), private=False),
+        Experiment("table5", "Heterogeneity and clients at ε = 3.52", _private_rows(), _robustness()),
+        Experiment("table6", "Budgets on FashionMNIST", _private_rows(), _budgets()),
+        Experiment("table7", "ε and Ψ at target accuracies, MNIST Dir(0.05)", _private_rows(), _targets(), looks=60),
+        Experiment(
+            "figure-lambda",
+            "The fairness parameter",
+            _lambda_rows(),
+            _over((0.0, 0.1, 1.0, 5.0, 20.0), "λ"),
+            x_label="λ",
+        ),
+        Experiment(
+            "figure-clip",
+            "The clipping bound",
+            _clip_rows(),
+            _over((0.01, 0.1, 1.0, 5.0, 10.0), "C"),
+            x_label="C",
+            log_x=True,
+        ),
+        Experiment(
+            "figure-sigma",
+            "The noise multiplier at ε = 2",
+            _two_forms(sigma),
+            _over((1.0, 1.5, 2.0, 2.5, 3.0), "σ", **{"privacy.epsilon": 2.0}),
+            x_label="σ",
+        ),
+        Experiment(
+            "figure-tradeoff",
+            "Ψ and ε where 60 % accuracy is reached, by σ",
+            _two_forms(sigma),
+            tuple(
+                Column(c.label, c.dataset, {"privacy.epsilon": 6.0}, x=c.x, target=0.6)
+                for c in _over((1.0, 1.5, 2.0, 3.0, 4.0), "σ")
+            ),
+            x_label="σ",
+            looks=40,
+            most_rounds=120,
+        ),
+        _tuning(private=True),
+        _tuning(private=False),
+    )
+    return {experiment.name: experiment for experiment in found}
+
+
+NAMES = (
+    "table1",
+    *(f"table{n}" for n in range(2, 8)),
+    *(f"figure-{name}" for name in ("lambda", "clip", "sigma", "tradeoff")),
+    "tune-private",
+    "tune-nonprivate",
+)
+
+
+def find(name: str) -> Experiment:
+    known = experiments()
+    if name not in known:
+        raise SettingError("NAME", name, nearest(name, NAMES))
+    return known[name]

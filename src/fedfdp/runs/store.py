@@ -1,0 +1,88 @@
+"""Many runs in one folder, each in a folder of its own named after its config: what is done is never done again.
+
+Holds no results of its own: all it knows is read from the run folders.
+"""
+
+import fcntl
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedfdp.config import Config
+from fedfdp.errors import RunError
+from fedfdp.runs.folder import CONFIG, IDENTITY, RunFolder
+from fedfdp.runs.launch import launch
+from fedfdp.training import Update
+
+HASH_DIGITS = 10
+
+
+def short_hash(config: Config) -> str:
+    """The first digits of a resolved config's fingerprint."""
+    return config.fingerprint()[:HASH_DIGITS]
+
+
+class Store:
+    """The runs below one folder. Configs have to be resolved: two ways to say the same run are one run."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, config: Config) -> Path:
+        return self.root / f"{config.name}-{short_hash(config)}"
+
+    def run(self, config: Config) -> RunFolder:
+        return RunFolder(self.path(config))
+
+    def finished(self, config: Config) -> bool:
+        return self.run(config).finished
+
+    def complete(self, config: Config, on_update: Callable[[Update], None] | None = None) -> RunFolder:
+        """The finished run of a config: as it is, continued from its checkpoint, or made from the start.
+
+        Where another process is at the same run, this waits for it: to its end, or to its death.
+        """
+        folder = self.run(config)
+        with self._alone(folder.path):
+            if not folder.finished:
+                launch(config, out=folder.path, resume=self._begun(folder.path), on_update=on_update)
+        return folder
+
+    def runs(self) -> list[RunFolder]:
+        """Every run below the root, by name, finished or not."""
+        return [RunFolder(path.parent) for path in sorted(self.root.glob(f"**/{IDENTITY}"))]
+
+    def _begun(self, path: Path) -> bool:
+        """Whether there is a run to continue. What a kill left of the moment before one began is cleared away."""
+        if (path / IDENTITY).is_file():
+            return True
+        if path.exists():
+            foreign = [p.name for p in path.iterdir() if p.name != CONFIG and not p.name.startswith(".")]
+            if foreign:
+                raise RunError(f"{path} holds {foreign[0]} but no run; move it away or give another --out")
+            shutil.rmtree(path)
+        return False
+
+    @contextmanager
+    def _alone(self, path: Path) -> Iterator[None]:
+        """One process at a time for each run; the lock goes with the process that holds it, however it ends."""
+        folder = RunFolder(self.root)
+        with folder.writing():
+            (self.root / ".locks").mkdir(parents=True, exist_ok=True)
+            with open(self.root / ".locks" / path.name, "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                yield
+
+
+def find_runs(places: list[Path]) -> list[RunFolder]:
+    """The runs that are these folders or lie below them."""
+    found = []
+    for place in places:
+        below = Store(place).runs()
+        if not below:
+            raise RunError(
+                f"{place} holds no run: there is no {IDENTITY} in it or below; give a run or a sweep's folder"
+            )
+        found += below
+    return found

@@ -1,0 +1,163 @@
+"""Several runs at once, each in a process of its own with one thread. Killed at any time, the same sweep goes on later.
+
+Nothing comes back from a worker but how far it is: results are read from the run folders.
+"""
+
+import multiprocessing
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Literal
+
+from fedfdp.config import Config
+from fedfdp.errors import FedFDPError
+from fedfdp.runs.store import Store
+from fedfdp.runs.tracking import Track, tracker
+from fedfdp.training import Update
+
+State = Literal["found", "started", "running", "done", "failed"]
+SECONDS_BETWEEN_WORDS = 0.3
+
+
+@dataclass(frozen=True)
+class Word:
+    """How far one run of a sweep is."""
+
+    run: str
+    state: State
+    round: int = 0
+    rounds: int = 0
+    accuracy: float | None = None
+    psi: float | None = None
+    message: str = ""
+
+
+def default_jobs() -> int:
+    """As many runs at once as there are cores for this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def sweep(
+    configs: Sequence[Config],
+    store: Store,
+    *,
+    jobs: int | None = None,
+    log: str | None = None,
+    watch: Callable[[Word], None] = lambda word: None,
+) -> dict[Path, str]:
+    """Runs what is not done yet, `jobs` at a time. Returns what failed and why; the rest is in the store."""
+    waiting: deque[Config] = deque()
+    for path, config in {store.path(c): replace(c, threads=1) for c in configs}.items():
+        if store.finished(config):
+            watch(Word(path.name, "found", config.rounds or 0, config.rounds or 0))
+        else:
+            waiting.append(config)
+    failed: dict[Path, str] = {}
+    workers: dict[Connection, _Worker] = {}
+    try:
+        while waiting or workers:
+            while waiting and len(workers) < (jobs or default_jobs()):
+                worker = _Worker.start(store.root, log)
+                workers[worker.connection] = worker
+                watch(worker.give(waiting.popleft()))
+            for connection in wait(list(workers)):
+                assert isinstance(connection, Connection)
+                worker = workers[connection]
+                word = worker.hear()
+                if word.state in ("done", "failed"):
+                    if word.state == "failed":
+                        failed[store.path(worker.config)] = word.message
+                    if waiting and worker.process.is_alive():
+                        watch(word)
+                        word = worker.give(waiting.popleft())
+                    else:
+                        workers.pop(connection).stop()
+                watch(word)
+    finally:
+        for worker in workers.values():
+            worker.stop()
+    return failed
+
+
+class _Worker:
+    """A process that runs one config after another, seen from the sweep."""
+
+    def __init__(self, process: SpawnProcess, connection: Connection) -> None:
+        self.process, self.connection = process, connection
+        self.config = Config()
+
+    @classmethod
+    def start(cls, root: Path, log: str | None) -> "_Worker":
+        context = multiprocessing.get_context("spawn")
+        here, there = context.Pipe()
+        process = context.Process(target=_work, args=(there, root, log), daemon=True)
+        process.start()
+        there.close()
+        return cls(process, here)
+
+    def give(self, config: Config) -> Word:
+        self.config = config
+        self.connection.send(config)
+        return Word(Store(Path()).path(config).name, "started", 0, config.rounds or 0)
+
+    def hear(self) -> Word:
+        try:
+            word: Word = self.connection.recv()
+        except (EOFError, ConnectionError):
+            self.process.join()
+            name = Store(Path()).path(self.config).name
+            reason = f"its process ended with code {self.process.exitcode}"
+            return Word(name, "failed", message=f"{reason}; the same command goes on from its checkpoint")
+        return word
+
+    def stop(self) -> None:
+        """Closing the line is the sign to save and end."""
+        self.connection.close()
+        self.process.join(timeout=60)
+        if self.process.is_alive():
+            self.process.terminate()
+
+
+def _work(connection: Connection, root: Path, log: str | None) -> None:
+    """What a worker does. When the sweep is gone, however it ended, its line is closed and the worker ends too."""
+    store = Store(root)
+    try:
+        while True:
+            config: Config = connection.recv()
+            name = store.path(config).name
+            try:
+                with tracker(log, root, name, config.to_dict()) as track:
+                    store.complete(config, _Reporter(connection, name, track))
+                summary = store.run(config).summary()
+                rounds = summary["rounds"]
+                connection.send(Word(name, "done", rounds, rounds, summary["accuracy"], summary["psi"]))
+            except FedFDPError as error:
+                connection.send(Word(name, "failed", message=str(error)))
+    except (EOFError, ConnectionError, KeyboardInterrupt):
+        return
+
+
+class _Reporter:
+    """Tells the sweep how far the run is; where nobody listens any more, it stops the run, which then saves itself."""
+
+    def __init__(self, connection: Connection, name: str, track: Track) -> None:
+        self.connection, self.name, self.track, self.last = connection, name, track, 0.0
+
+    def __call__(self, update: Update) -> None:
+        self.track(update)
+        now = time.monotonic()
+        if now - self.last < SECONDS_BETWEEN_WORDS:
+            return
+        self.last = now
+        seen = update.history[-1] if update.history else {}
+        step = update.step
+        try:
+            word = Word(self.name, "running", step.round, step.rounds, seen.get("accuracy"), seen.get("psi"))
+            self.connection.send(word)
+        except (ConnectionError, OSError):
+            raise KeyboardInterrupt from None
