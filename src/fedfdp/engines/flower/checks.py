@@ -1,0 +1,95 @@
+"""Whether a record from the other side may be used: shapes, types, finiteness, size. Run before anything is computed.
+
+A check never repairs: it raises a DataError that names what does not fit.
+"""
+
+import dataclasses
+import math
+import statistics
+import typing
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from fedfdp import records
+from fedfdp import weights as w
+from fedfdp.errors import DataError
+from fedfdp.records import Weights
+
+R = TypeVar("R")
+HEADROOM = 2**20  # for names and numbers beside the tensors
+
+
+def most_bytes(kind: type[Any], template: Weights) -> int:
+    """The size that a record of this type can have with tensors like the model's: twice that is still let through."""
+    dicts = sum(hint == Weights for hint in typing.get_type_hints(kind).values())
+    model = sum(tensor.numel() * tensor.element_size() for tensor in template.values())
+    return int(2 * max(dicts, 1) * model + HEADROOM)
+
+
+def read(kind: type[R], data: bytes, template: Weights) -> R:
+    """The record in `data`, if every tensor of it is shaped like the model's and every number is finite."""
+    try:
+        record = records.from_bytes(kind, data)
+    except DataError:
+        raise
+    except Exception as error:  # whatever a hostile sender made the parser do
+        raise DataError(f"not a valid {kind.__name__} record: {type(error).__name__}") from None
+    _check(record, kind.__name__, template)
+    return record
+
+
+def _check(value: Any, path: str, template: Weights) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise DataError(f"{path} is {value}")
+    if isinstance(value, Tensor):
+        raise DataError(f"{path} is a tensor that belongs to no parameter")
+    if isinstance(value, dict):
+        for name, item in value.items():
+            _check(item, f"{path}.{name[:60]}", template)
+    elif isinstance(value, tuple):
+        for item in value:
+            _check(item, path, template)
+    elif dataclasses.is_dataclass(value):
+        hints = typing.get_type_hints(type(value))
+        for f in dataclasses.fields(value):
+            check = _check_weights if hints[f.name] == Weights else _check
+            check(getattr(value, f.name), f"{path}.{f.name}", template)
+
+
+def _check_weights(weights: Weights, path: str, template: Weights) -> None:
+    if weights.keys() != template.keys():
+        odd = sorted(weights.keys() ^ template.keys())[0]
+        raise DataError(f"{path} does not have the model's parameters: {odd[:60]!r}")
+    for name, expected in template.items():
+        found = weights[name]
+        if found.shape != expected.shape or found.dtype != expected.dtype:
+            raise DataError(
+                f"{path}.{name} is {found.dtype} {tuple(found.shape)}, not {expected.dtype} {tuple(expected.shape)}"
+            )
+    if not w.all_finite(weights.values()):
+        raise DataError(f"{path} holds NaN or infinities")
+
+
+def check_upload(upload: Any, *, client: str, records: int | None) -> None:
+    """What only the server can know: who sent it, and what it declared before."""
+    if upload.client != client:
+        raise DataError(f"an upload in the name of {upload.client!r:.60}")
+    if upload.records < 1 or (records is not None and upload.records != records):
+        raise DataError(f"an upload of {upload.records} records, where {records} were declared")
+    if upload.discount != 1.0:
+        raise DataError(f"an upload that sets its own discount, {upload.discount}")
+
+
+def too_long(uploads: Iterable[Any], ratio: float) -> dict[str, str]:
+    """Of uploads whose norm is above `ratio` times the median's, the client and what is wrong."""
+    norms = {upload.client: math.sqrt(w.squared_norm(upload.update)) for upload in uploads}
+    if len(norms) < 3:
+        return {}  # a median of two is one of them or between them
+    median = statistics.median(norms.values())
+    return {
+        client: f"its norm {norm:.3g} is more than {ratio:g} times the median, {median:.3g}"
+        for client, norm in norms.items()
+        if norm > ratio * median
+    }

@@ -1,0 +1,183 @@
+"""Clients on other machines: the same rounds as the local engine's, over Flower.
+
+What a node sends is checked before use; one that is wrong, late or gone is named and left out, and the round goes on.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedfdp import records
+from fedfdp.algorithms.base import Algorithm
+from fedfdp.engines.flower import checks
+from fedfdp.engines.flower.accounts import Accounts
+from fedfdp.engines.flower.messages import Answer, Question
+from fedfdp.engines.flower.roster import Roster
+from fedfdp.engines.flower.settings import Flower
+from fedfdp.errors import DataError, RunError
+from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.privacy.randomness import Randomness
+from fedfdp.records import Weights
+
+log = logging.getLogger("fedfdp.server")
+
+SMOOTHING = 0.9  # of released losses, for display
+
+
+@dataclass
+class Arrivals:
+    """Whose upload was used in which round, and what each node had spent: lines of a file that a resumed run reads."""
+
+    path: Path | None
+    run: str
+    used: dict[int, list[str]] = field(default_factory=dict)
+
+    def last(self, client: str, before: int) -> int:
+        """The latest round before this one in which the client's upload was used; -1 where there is none."""
+        return max((r for r, names in self.used.items() if r < before and client in names), default=-1)
+
+    def record(self, round: int, names: list[str], spent: Mapping[str, Any]) -> None:
+        self.used[round] = names
+        if self.path is not None:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps({"run": self.run, "round": round, "used": names, "spent": spent}) + "\n")
+
+    @classmethod
+    def open(cls, path: Path | None, run: str, accounts: Accounts | None) -> "Arrivals":
+        """With what an interrupted run left; a torn last line is passed over."""
+        found = cls(path, run)
+        for line in path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else ():
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            found.run = entry["run"]
+            found.used[entry["round"]] = entry["used"]
+            for client, history in entry["spent"].items() if accounts else ():
+                accounts.report(client, json.dumps(history))  # type: ignore[union-attr]
+        return found
+
+
+class FlowerEngine:
+    """Runs a method's clients at the nodes of a roster."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        algorithm: Algorithm,
+        template: Weights,
+        *,
+        privacy: DPSGD | None,
+        randomness: Randomness,
+        terms: str,
+        settings: Flower,
+        arrivals: Arrivals,
+        accounts: Accounts | None,
+    ) -> None:
+        self.roster, self.algorithm, self.template = roster, algorithm, template
+        self.privacy, self.randomness, self.terms, self.settings = privacy, randomness, terms, settings
+        self.arrivals, self.accounts = arrivals, accounts
+        self.clients: Sequence[str] = roster.names
+        self.unable: set[str] = set()
+        self.local_losses: dict[str, float] = {}  # the clients' own models never leave them unnoised
+        self.losses: dict[str, float] = {}  # released ones, smoothed over rounds
+        self.limit = checks.most_bytes(algorithm.Reply, template)
+
+    def round(
+        self, broadcast: Any, memories: Mapping[str, Any], asked: Sequence[str] | None = None, *, watch: bool = False
+    ) -> Iterator[tuple[Any, Any]]:
+        """The round's uploads in the roster's order. Memories stay at the nodes: a fresh one stands in for each."""
+        wanted = [name for name in self.clients if asked is None or name in asked]
+        uploads = self._collect(broadcast, wanted)
+        if self.settings.norm_ratio is not None:
+            for name, reason in checks.too_long(uploads.values(), self.settings.norm_ratio).items():
+                self._drop(name, broadcast.round, reason)
+                del uploads[name]
+        used = [name for name in wanted if name in uploads]
+        self.arrivals.record(broadcast.round, used, self.accounts.histories if self.accounts else {})
+        for name in used:
+            self._note_loss(uploads[name])
+            yield uploads[name], self.algorithm.memory()
+
+    def _collect(self, broadcast: Any, wanted: Sequence[str]) -> dict[str, Any]:
+        """Asks until enough have answered. The identical question again costs a node nothing."""
+        record = records.to_bytes(broadcast)
+        uploads: dict[str, Any] = {}
+        refusals: dict[str, str] = {}
+        end = time.monotonic() + self.settings.wait
+        while True:
+            missing = [name for name in wanted if name not in uploads]
+            names = self._there(missing, self._needed(wanted) - len(uploads), end, refusals)
+            by_id = {self.roster.exchange.ids[name]: name for name in names}
+            questions = {node: self._question(name, broadcast.round, record) for node, name in by_id.items()}
+            ask = self.roster.exchange.ask(questions, deadline=self.settings.deadline, limit=self.limit)
+            for node, answer in ask:
+                self._sort(by_id[node], broadcast.round, answer, uploads, refusals)
+            if len(uploads) >= self._needed(wanted):
+                return uploads
+            if set(refusals) >= set(wanted) - self.unable - set(uploads):
+                reasons = "; ".join(f"{name}: {reason}" for name, reason in refusals.items())
+                raise RunError(f"round {broadcast.round + 1} was refused ({reasons}); agree with the nodes' owners")
+
+    def _needed(self, wanted: Sequence[str]) -> int:
+        return min(self.settings.enough, len(set(wanted) - self.unable))
+
+    def _there(self, names: Sequence[str], least: int, end: float, refusals: dict[str, str]) -> list[str]:
+        """Those who are there, once they are enough."""
+        while True:
+            self.roster.refresh()
+            found = [n for n in self.roster.exchange.names_present(names) if n in self.roster.hellos]
+            if len(set(found) - set(refusals) - self.unable) >= least:
+                return found
+            if time.monotonic() > end:
+                gone = ", ".join(sorted(set(names) - set(found)))
+                raise RunError(
+                    f"flower.wait = {self.settings.wait:g}: too few nodes for a round (missing: {gone}); "
+                    "start them and continue with --resume"
+                )
+            time.sleep(0.2)
+
+    def _question(self, name: str, round: int, record: bytes) -> Question:
+        last = self.arrivals.last(name, round)
+        return Question("train", self.arrivals.run, self.terms, round, last, record)
+
+    def _sort(
+        self, name: str, round: int, answer: Answer | DataError, uploads: dict[str, Any], refusals: dict[str, str]
+    ) -> None:
+        """An upload into `uploads`; for anything else, why not."""
+        try:
+            if isinstance(answer, DataError):
+                raise answer
+            if (answer.run, answer.round) != (self.arrivals.run, round):
+                raise DataError(f"an answer to round {answer.round + 1} of another question")
+            if self.accounts is not None:
+                self.accounts.report(name, answer.spent)
+            if answer.status == "unable":
+                self.unable.add(name)
+                log.warning("%s sits out round %s: %s", name, round + 1, answer.reason)
+                return
+            if answer.status != "ok":
+                refusals[name] = answer.reason[:200]
+                log.warning("%s refused round %s: %s", name, round + 1, answer.reason)
+                return
+            upload = checks.read(self.algorithm.Reply, answer.record, self.template)
+            checks.check_upload(upload, client=name, records=self.roster.hellos[name].records)
+        except DataError as error:
+            self._drop(name, round, str(error))
+            return
+        self.unable.discard(name)
+        refusals.pop(name, None)
+        uploads[name] = upload
+
+    def _drop(self, name: str, round: int, reason: str) -> None:
+        log.warning("%s is left out of round %s: %s", name, round + 1, reason)
+
+    def _note_loss(self, upload: Any) -> None:
+        loss = getattr(upload, "loss", None)
+        if isinstance(loss, float):
+            before = self.losses.get(upload.client, loss)
+            self.losses[upload.client] = SMOOTHING * before + (1 - SMOOTHING) * loss

@@ -1,0 +1,81 @@
+"""The model's measures across machines: what nodes that opted in answer, otherwise what was released anyway.
+
+It asks nobody who has not said that it answers.
+"""
+
+import logging
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfdp import records
+from fedfdp.engines.flower.checks import HEADROOM
+from fedfdp.engines.flower.engine import FlowerEngine
+from fedfdp.engines.flower.messages import Judge, Judged, Question
+from fedfdp.errors import DataError
+from fedfdp.fairness.metrics import ClientResults
+from fedfdp.records import Weights
+
+log = logging.getLogger("fedfdp.server")
+
+
+@dataclass
+class RemoteEvaluator:
+    """Judges weights at the nodes; `answered` says how many did when last asked."""
+
+    engine: FlowerEngine
+    answered: int = 0
+
+    @property
+    def federation(self) -> object:
+        return self.engine.roster
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        sizes = np.array([len(member.train) for member in self.engine.roster.clients], dtype=np.float64)
+        shares: NDArray[np.float64] = sizes / max(sizes.sum(), 1.0)
+        return shares
+
+    def test(self, weights: Weights) -> ClientResults:
+        judged = self._ask(weights, train=False)
+        self.answered = len(judged)
+        if not judged:
+            return self._released()
+        return self._results({name: (j.loss, j.accuracy, j.records) for name, j in judged.items()})
+
+    def train(self, weights: Weights) -> ClientResults:
+        judged = self._ask(weights, train=True)
+        if not judged:
+            return self._results({})
+        return self._results({n: (j.train_loss, j.train_accuracy, j.train_records) for n, j in judged.items()})
+
+    def _released(self) -> ClientResults:
+        """The private losses, smoothed over rounds: their spread is Ψ with the noise's own spread on top."""
+        return self._results({name: (loss, math.nan, 1) for name, loss in self.engine.losses.items()})
+
+    def _results(self, by_name: dict[str, tuple[float, float, int]]) -> ClientResults:
+        rows = [by_name.get(name, (math.nan, math.nan, 0)) for name in self.engine.clients]
+        losses, accuracies, counts = (np.array(column) for column in zip(*rows, strict=True))
+        return ClientResults(
+            losses.astype(np.float64), accuracies.astype(np.float64), counts.astype(np.int64), self.shares
+        )
+
+    def _ask(self, weights: Weights, *, train: bool) -> dict[str, Judged]:
+        engine, roster = self.engine, self.engine.roster
+        willing = [name for name, hello in roster.hellos.items() if hello.evaluates]
+        record = records.to_bytes(Judge(weights, train)) if willing else b""
+        ids = {roster.exchange.ids[name]: name for name in roster.exchange.names_present(willing)}
+        questions = {node: Question("evaluate", engine.arrivals.run, engine.terms, record=record) for node in ids}
+        found: dict[str, Judged] = {}
+        for node, answer in roster.exchange.ask(questions, deadline=engine.settings.deadline, limit=HEADROOM):
+            try:
+                if isinstance(answer, DataError):
+                    raise answer
+                if answer.status != "ok":
+                    raise DataError(answer.reason)
+                found[ids[node]] = records.from_bytes(Judged, answer.record)
+            except DataError as error:
+                log.warning("%s did not evaluate: %s", ids[node], error)
+        return found

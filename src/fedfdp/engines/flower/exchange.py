@@ -1,0 +1,90 @@
+"""Questions out to the nodes, answers back: who is there, who is busy, who did not answer in time.
+
+A node that is still busy with an earlier question is not asked another: it would pay for a round it cannot finish.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedfdp.engines.flower.messages import MESSAGE_TYPE, Answer, Question, pack, unpack
+from fedfdp.engines.flower.superlink import Meter
+from fedfdp.errors import DataError
+
+log = logging.getLogger("fedfdp.server")
+
+POLL = 0.05
+SILENCE = 8.0  # seconds after which a node that should be polling is taken for gone
+
+
+@dataclass
+class Exchange:
+    """The coordinator's post office. `ids` maps names to Flower's node ids, as far as they are known."""
+
+    grid: Grid
+    ids: dict[str, int] = field(default_factory=dict)
+    meter: Meter | None = None
+    given_up: dict[int, float] = field(default_factory=dict)  # when a node was last not waited for any longer
+
+    def present(self) -> set[int]:
+        """The nodes that can be asked now."""
+        online = set(self.grid.get_node_ids())
+        if self.meter is None:
+            return online
+        now, seen, pulled = time.monotonic(), self.meter.seen, self.meter.pulled
+        alive = {node for node in online if now - seen.get(node, 0.0) < SILENCE}
+        return {node for node in alive if pulled.get(node, 0.0) > self.given_up.get(node, -1.0)}
+
+    def names_present(self, names: Sequence[str]) -> list[str]:
+        here = self.present()
+        return [name for name in names if self.ids.get(name) in here]
+
+    def ask(
+        self, questions: dict[int, Question], *, deadline: float, limit: int
+    ) -> Iterator[tuple[int, Answer | DataError]]:
+        """Each answer as it comes, by node id; what cannot be used comes as the error that says why."""
+        if self.meter is not None:
+            self.meter.begin(2 * limit)
+        waiting: dict[str, int] = {}
+        end = time.monotonic() + deadline
+        for node, question in questions.items():
+            kind = MESSAGE_TYPE[question.kind]
+            message = Message(pack(question), node, kind, ttl=deadline, group_id=str(question.round))
+            (sent,) = self.grid.push_messages([message]) or ("",)
+            if sent:
+                waiting[sent] = node
+            else:
+                yield node, DataError("it could not be reached")
+        while waiting and time.monotonic() < end:
+            for message_id, node in list(waiting.items()):
+                if (answer := self._pull(message_id, limit)) is not None:
+                    del waiting[message_id]
+                    yield node, answer
+            for node in self.meter.over if self.meter else ():
+                for message_id in [m for m, n in waiting.items() if n == node]:
+                    del waiting[message_id]
+                    yield node, DataError(f"it sent more than the {2 * limit:,} bytes a round allows")
+            time.sleep(POLL)
+        for node in waiting.values():
+            self.given_up[node] = time.monotonic()
+            yield node, DataError(f"no answer within {deadline:g} seconds")
+
+    def _pull(self, message_id: str, limit: int) -> Answer | DataError | None:
+        """One node's answer, if it is there. Nothing that is wrong with it may stop the others."""
+        try:
+            replies = list(self.grid.pull_messages([message_id]))
+        except Exception as error:
+            return DataError(f"an answer that cannot be read: {type(error).__name__}: {error}")
+        if not replies:
+            return None
+        (reply,) = replies
+        if reply.has_error():
+            return DataError(f"it is gone: {reply.error.reason or reply.error.code}")
+        try:
+            return unpack(Answer, reply.content, limit=limit)
+        except DataError as error:
+            return error

@@ -1,0 +1,141 @@
+"""What a data holder allows, and where its things are: node.toml. The coordinator can ask for less, never for more."""
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from fedfdp.algorithms import ALGORITHMS
+from fedfdp.algorithms.base import Algorithm
+from fedfdp.engines.flower.security import loopback
+from fedfdp.engines.flower.terms import Terms
+from fedfdp.errors import SettingError
+from fedfdp.models import MODELS
+from fedfdp.privacy.accounting.events import Event, History, history_of
+from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.settings import parse
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What may leave the node. ε is for all runs together, as long as its folder lives."""
+
+    epsilon: float = 3.52
+    delta: float = 1e-5
+    min_sigma: float = 1.0
+    max_q: float = 0.1
+    algorithms: tuple[str, ...] = ("fedavg", "fedprox", "scaffold", "feddyn", "qffl", "fedfdp")
+    models: tuple[str, ...] = tuple(MODELS)
+    accountant: Literal["pld", "rdp", "filter"] = "pld"
+    evaluate: bool = False
+    without_privacy: bool = False
+    unsafe_seeded: bool = False
+
+    def __post_init__(self) -> None:
+        _require(self.epsilon > 0, "epsilon", self.epsilon, "a budget above 0")
+        _require(0 < self.delta < 1, "delta", self.delta, "a probability in (0, 1)")
+        _require(self.min_sigma > 0, "min_sigma", self.min_sigma, "a noise multiplier above 0")
+        _require(0 < self.max_q <= 1, "max_q", self.max_q, "a sampling rate in (0, 1]")
+        for name in self.algorithms:
+            known = name in ALGORITHMS or ":" in name
+            _require(known, "algorithms", name, f"among {', '.join(ALGORITHMS)}, or package.module:Class")
+
+    def check_names(self, terms: Terms) -> None:
+        """Before anything is looked up: a name that is not listed is not even imported."""
+        _refuse(terms.algorithm.get("name") in self.algorithms, "algorithms", terms.algorithm.get("name"))
+        _refuse(terms.model.get("name") in self.models, "models", terms.model.get("name"))
+        _refuse(terms.seed is None or self.unsafe_seeded, "unsafe_seeded", "a configured seed")
+        if terms.privacy is None:
+            _refuse(self.without_privacy, "without_privacy", "training without privacy")
+
+    def check_price(self, events: tuple[Event, ...], privacy: DPSGD, method: Algorithm, spent: History) -> None:
+        """The round's noise and sampling; and, except under a filter, that its price is the one agreed at the start.
+
+        A coordinator that chooses σ or q by what it has seen is adaptive: only the filter's bound holds then.
+        """
+        for event in events:
+            sigma = event.sigma_effective
+            _refuse(sigma >= self.min_sigma, "min_sigma", f"an effective noise multiplier of {sigma:.4g}")
+        _refuse(privacy.q <= self.max_q, "max_q", f"q = {privacy.q:g}")
+        if self.accountant != "filter":
+            fixed = not method.adaptive and (not spent or _kinds(history_of(events)) <= _kinds(spent))
+            _refuse(fixed, "accountant", "a price that differs from the one this ledger began with")
+
+
+def _kinds(history: History) -> set[tuple[float, float]]:
+    return {(q, sigma) for q, sigma, _ in history}
+
+
+@dataclass(frozen=True)
+class NodeData:
+    """The holder's records: a file, a function of the holder's own, or (to try things out) a part of a run's data."""
+
+    file: str | None = None  # .npz with x, y and, where the split is given, x_test, y_test
+    loader: str | None = None  # package.module:function that returns the same
+    config: str | None = None  # a run's config, of whose federation this is …
+    part: int | None = None  # … the client at this position
+    classes: int | None = None
+    test_fraction: float = 0.25
+
+    def __post_init__(self) -> None:
+        given = [self.file, self.loader, self.config]
+        if len([g for g in given if g is not None]) != 1 or (self.config is None) != (self.part is None):
+            raise SettingError("data", given, "give one of file, loader, or config with part")
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """Everything a node is started with."""
+
+    name: str
+    server: str
+    folder: str
+    data: NodeData
+    key: str | None = None
+    certificate: str | None = None
+    plain_text: bool = False
+    threads: int | None = None
+    policy: Policy = field(default_factory=Policy)
+
+    def __post_init__(self) -> None:
+        near = loopback(self.server.rpartition(":")[0])
+        if self.plain_text and not near:
+            raise SettingError("plain_text", True, f"only on this machine, not to {self.server}", "use TLS")
+        if not self.plain_text and (self.key is None or self.certificate is None):
+            missing = "key" if self.key is None else "certificate"
+            raise SettingError(missing, None, "needed: TLS and the node's key are not optional", "see docs/deploy.md")
+        if self.policy.unsafe_seeded and not near:
+            fix = "leave it out: batches and noise then come from the operating system"
+            raise SettingError("policy.unsafe_seeded", True, f"only on this machine, not with {self.server}", fix)
+
+
+def load_node(path: Path) -> NodeConfig:
+    """The node of this file; paths in it are relative to it."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingError("config", str(path), f"cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError("config", str(path), f"not valid TOML: {error}") from None
+    for section, names in (values, ("folder", "key", "certificate")), (values.get("data", {}), ("file", "config")):
+        for name in names:
+            if isinstance(section, dict) and isinstance(section.get(name), str):
+                section[name] = str(path.parent / section[name])
+    for required in ("name", "server", "folder", "data"):
+        if required not in values:
+            raise SettingError(required, None, f"{path} must set it", "see docs/deploy.md")
+    return parse(NodeConfig, values, "node")
+
+
+class RefusalError(Exception):
+    """A request that the node's owner does not allow; the text names the rule."""
+
+
+def _refuse(allowed: bool, rule: str, asked: object) -> None:
+    if not allowed:
+        raise RefusalError(f"policy.{rule} does not allow {asked!s:.80}")
+
+
+def _require(ok: bool, name: str, value: object, allowed: str) -> None:
+    if not ok:
+        raise SettingError(f"policy.{name}", value, allowed)

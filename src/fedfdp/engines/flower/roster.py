@@ -1,0 +1,106 @@
+"""Who takes part across machines: the nodes that the coordinator knows, and what each has said of itself.
+
+Where keys are registered, a node is its key; what it calls itself must agree with that.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fedfdp import records
+from fedfdp.engines.flower.checks import HEADROOM
+from fedfdp.engines.flower.exchange import Exchange
+from fedfdp.engines.flower.messages import Answer, Hello, Question
+from fedfdp.errors import DataError, RunError
+
+log = logging.getLogger("fedfdp.server")
+
+HELLO_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Member:
+    """A client as summaries and statements see it."""
+
+    name: str
+    train: range  # as long as the records it declared
+
+
+@dataclass
+class Roster:
+    """The nodes in the order in which their uploads are summed."""
+
+    names: tuple[str, ...]
+    exchange: Exchange
+    hellos: dict[str, Hello] = field(default_factory=dict)
+    name: str = "federation"
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def clients(self) -> list[Member]:
+        return [Member(n, range(self.hellos[n].records if n in self.hellos else 0)) for n in self.names]
+
+    @property
+    def like(self) -> Hello:
+        """What is common to all: the shape of a record, and the classes."""
+        return next(iter(self.hellos.values()))
+
+    def refresh(self) -> None:
+        """Asks those who are there and have not introduced themselves."""
+        ids, known = self.exchange.ids, set(self.hellos)
+        expected = {node: name for name, node in ids.items()}
+        fresh = {node for node in self.exchange.present() if expected.get(node) not in known}
+        questions = {node: Question("hello", "", "") for node in fresh}
+        if not questions:
+            return
+        for node, answer in self.exchange.ask(questions, deadline=HELLO_SECONDS, limit=HEADROOM):
+            self._welcome(node, expected.get(node), answer)
+
+    def _welcome(self, node: int, expected: str | None, answer: Answer | DataError) -> None:
+        try:
+            if isinstance(answer, DataError):
+                raise answer
+            if answer.status != "ok":
+                raise DataError(answer.reason)
+            hello = records.from_bytes(Hello, answer.record)
+            if hello.name not in self.names or (expected is not None and hello.name != expected):
+                raise DataError(f"it calls itself {hello.name!r:.60}")
+            if hello.records < 1:
+                raise DataError("it has no records")
+            if self.hellos and (hello.input_shape, hello.classes, hello.outputs) != (
+                self.like.input_shape,
+                self.like.classes,
+                self.like.outputs,
+            ):
+                raise DataError(
+                    f"its records are {hello.input_shape} with {hello.classes} classes, "
+                    f"others' {self.like.input_shape} with {self.like.classes}"
+                )
+        except DataError as error:
+            log.warning("%s is not let in: %s", expected or f"node {node}", error)
+            return
+        self.exchange.ids[hello.name] = node
+        self.hellos[hello.name] = hello
+        log.info("%s is here with %s records", hello.name, f"{hello.records:,}")
+
+    def gather(self, enough: int, wait: float, *, say: Callable[[str], None]) -> None:
+        """Waits for every node, and once the time is over goes on with those that came, if they are enough."""
+        end, told = time.monotonic() + wait, -1
+        while len(self.hellos) < len(self.names):
+            self.refresh()
+            if len(self.hellos) != told:
+                told = len(self.hellos)
+                say(f"{told} of {len(self.names)} nodes are here")
+            if time.monotonic() > end:
+                break
+            if told < len(self.names):
+                time.sleep(0.1)
+        if len(self.hellos) < enough:
+            missing = ", ".join(name for name in self.names if name not in self.hellos)
+            raise RunError(
+                f"flower.wait = {wait:g}: {len(self.hellos)} nodes came, {enough} are needed (missing: {missing}); "
+                "start them, or lower flower.quorum"
+            )

@@ -1,0 +1,159 @@
+"""Keys and certificates: a certificate authority for one deployment, the coordinator's certificate, a key a node.
+
+Private keys are written for their owner's eyes alone, and never overwritten.
+"""
+
+import datetime
+import ipaddress
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import ssh
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedfdp.errors import SettingError
+
+DAYS = 825
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Paths of what TLS needs: the authority that nodes trust, and the coordinator's certificate and key."""
+
+    authority: str
+    certificate: str
+    key: str
+
+
+def make_certificates(folder: Path, hosts: list[str], *, days: int = DAYS) -> Certificates:
+    """A new authority in `folder`, and a certificate for these names and addresses signed by it.
+
+    The authority's own key is used once and forgotten: nothing else can be signed by it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    authority_key, server_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedfdp deployment")])
+    authority = (
+        _builder(issuer, issuer, authority_key.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(authority_key, hashes.SHA384())
+    )
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
+    server = (
+        _builder(subject, issuer, server_key.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([_name(host) for host in hosts]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .sign(authority_key, hashes.SHA384())
+    )
+    made = Certificates(str(folder / "ca.crt"), str(folder / "server.pem"), str(folder / "server.key"))
+    private = server_key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    _write_new(Path(made.key), private, 0o600)
+    _write_new(Path(made.authority), authority.public_bytes(serialization.Encoding.PEM), 0o644)
+    _write_new(Path(made.certificate), server.public_bytes(serialization.Encoding.PEM), 0o644)
+    return made
+
+
+def make_node_key(path: Path) -> Path:
+    """A node's key pair in OpenSSH's form: `path` stays with the node, `path`.pub goes to the coordinator."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    _write_new(path, private, 0o600)
+    public = path.with_name(path.name + ".pub")
+    _write_new(public, ssh.serialize_ssh_public_key(key.public_key()) + b"\n", 0o644)
+    return public
+
+
+def read_public_key(path: Path) -> bytes:
+    """A node's public key as Flower compares it."""
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+    try:
+        content = path.read_bytes()
+        load = ssh.load_ssh_public_key if content.startswith(b"ecdsa-") else serialization.load_pem_public_key
+        key = load(content)
+    except (OSError, ValueError) as error:
+        raise SettingError("flower.nodes", str(path), f"no public key: {error}", _KEY_FIX) from None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise SettingError("flower.nodes", str(path), "an elliptic-curve public key is needed", _KEY_FIX)
+    found: bytes = public_key_to_bytes(key)
+    return found
+
+
+def read_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = ssh.load_ssh_private_key(path.read_bytes(), None)
+    except (OSError, ValueError) as error:
+        raise SettingError("key", str(path), f"no private key: {error}", _KEY_FIX) from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise SettingError("key", str(path), "an elliptic-curve private key is needed", _KEY_FIX)
+    return key
+
+
+_KEY_FIX = "make a pair with: fedfdp node --make-key PATH"
+
+
+def loopback(host: str) -> bool:
+    """Whether this name or address never leaves the machine."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))  # clocks differ
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _write_new(path: Path, content: bytes, mode: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError:
+        raise SettingError("key", str(path), "exists already", "give another place, or remove it yourself") from None
+    with open(descriptor, "wb") as file:
+        file.write(content)

@@ -1,0 +1,164 @@
+"""The coordinator of a run across machines: the same trainer, checkpoints and run folder as at home, other clients.
+
+`app` is the same as a Flower ServerApp, for a stock SuperLink whose run config names the config file.
+"""
+
+import hashlib
+import logging
+import secrets
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedfdp import config as configs
+from fedfdp.algorithms.base import Population
+from fedfdp.config import Config
+from fedfdp.engines.flower.accounts import Accounts
+from fedfdp.engines.flower.engine import Arrivals, FlowerEngine
+from fedfdp.engines.flower.evaluation import RemoteEvaluator
+from fedfdp.engines.flower.exchange import Exchange
+from fedfdp.engines.flower.roster import Roster
+from fedfdp.engines.flower.settings import Flower
+from fedfdp.engines.flower.superlink import Meter
+from fedfdp.engines.flower.terms import Terms, build_model, learner_of
+from fedfdp.errors import SettingError
+from fedfdp.privacy.randomness import Seeded
+from fedfdp.privacy.secure import Secure
+from fedfdp.records import digest
+from fedfdp.settings import parse
+from fedfdp.trainer import Progress, Trainer
+from fedfdp.training import Result, Update, _folder, _Run
+
+log = logging.getLogger("fedfdp.server")
+
+ARRIVALS = "arrivals.jsonl"
+
+
+@dataclass(frozen=True)
+class Network:
+    """How to reach the nodes: Flower's grid and, where the coordinator is the SuperLink, who is who on it."""
+
+    grid: Grid
+    ids: dict[str, int]
+    meter: Meter | None = None
+
+
+def load(source: str, overrides: list[str] | None = None) -> tuple[Config, Flower]:
+    """A run's config and its [flower] section."""
+    values = configs.layered(source, overrides or [])
+    section = values.pop("flower", {})
+    values["engine"] = "local"  # the same run, wherever its clients are
+    return configs.from_dict(values), parse(Flower, section, "flower")
+
+
+def coordinate(
+    config: Config,
+    settings: Flower,
+    network: Network,
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    on_update: Callable[[Update], None] | None = None,
+    say: Callable[[str], None] = log.info,
+) -> Result:
+    """Runs a config with the nodes of `settings`; every round is checkpointed, so that none is paid for twice."""
+    config = config.resolved()
+    _check(config, settings)
+    assert config.rounds is not None
+    assert config.eval_every is not None
+    roster = Roster(tuple(settings.nodes), Exchange(network.grid, dict(network.ids), network.meter))
+    roster.gather(settings.enough, settings.wait, say=say)
+    like, terms = roster.like, Terms.of(config, seeded=settings.unsafe_seeded)
+    model = build_model(
+        terms.model, input_shape=like.input_shape, classes=like.classes, outputs=like.outputs, seed=config.seed
+    )
+    learner = learner_of(model, like.classes, config.device)
+    first = learner.initial()
+    identity = {
+        "settings": hashlib.sha256(terms.to_json().encode()).hexdigest(),
+        "data": digest(list(roster.names), like.input_shape, like.classes),
+        "weights": digest(first),
+    }
+    accounts = None
+    if privacy := config.privacy:
+        budgets = {name: privacy.budget(name) for name in roster.names}
+        accounts = Accounts(privacy.delta, "rdp" if config.algorithm.adaptive else privacy.accountant, budgets)
+    with ExitStack() as stack:
+        if config.threads:
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(config.threads)
+        folder = None
+        if out is not None:
+            folder = _folder(out, resume, config.to_dict(), identity)
+            stack.enter_context(folder.locked())
+        arrivals = Arrivals.open(folder.path / ARRIVALS if folder else None, secrets.token_hex(16), accounts)
+        engine = FlowerEngine(
+            roster,
+            config.algorithm,
+            first,
+            privacy=config.privacy,
+            randomness=Seeded(config.seed) if settings.unsafe_seeded else Secure(),
+            terms=terms.to_json(),
+            settings=settings,
+            arrivals=arrivals,
+            accounts=accounts,
+        )
+        evaluator = RemoteEvaluator(engine)
+        sizes = [hello.records for hello in roster.hellos.values()]
+        population = Population(len(roster), sum(sizes), min(sizes), like.classes)
+        trainer = Trainer(
+            config.algorithm,
+            engine,
+            cast(Any, evaluator),
+            server=config.server,
+            participation=config.participation,
+            seed=config.seed,
+            progress=Progress(config.algorithm.init(first, population, config.privacy)),
+            rounds=config.rounds,
+            eval_every=config.eval_every,
+        )
+        run = _Coordinated(
+            trainer, learner, cast(Any, roster), cast(Any, engine), cast(Any, accounts), folder, identity
+        )
+
+        def each(update: Update) -> None:
+            run._save()
+            if on_update is not None:
+                on_update(update)
+
+        return run.go(each)
+
+
+class _Coordinated(_Run):
+    """A run whose clients are elsewhere; its summary says how many of them let the model be judged on raw records."""
+
+    def _summary(self) -> dict[str, Any]:
+        evaluator = cast(RemoteEvaluator, self.trainer.evaluator)
+        return {**super()._summary(), "engine": "flower", "evaluated_clients": evaluator.answered}
+
+
+def _check(config: Config, settings: Flower) -> None:
+    if not settings.nodes:
+        raise SettingError("flower.nodes", {}, "the nodes by name, each with its public key", "see docs/deploy.md")
+    for name in ("dropout", "stragglers"):
+        if getattr(config.participation, name):
+            allowed = "for simulations: across machines nodes are away or late by themselves"
+            raise SettingError(f"participation.{name}", getattr(config.participation, name), allowed, "leave it out")
+
+
+app = ServerApp()
+
+
+@app.main()  # type: ignore[untyped-decorator]
+def main(grid: Grid, context: Context) -> None:
+    """For `flwr run`: the run config's `config` is a file, `out` the run's folder, `resume` whether it goes on."""
+    given = context.run_config
+    config, settings = load(str(given["config"]))
+    out = Path(str(given["out"])) if given.get("out") else None
+    coordinate(config, settings, Network(grid, {}), out=out, resume=bool(given.get("resume", False)))

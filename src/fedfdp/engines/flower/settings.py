@@ -1,0 +1,46 @@
+"""The [flower] section of a run's config: where the coordinator listens, whom it lets in, and how long it waits."""
+
+from dataclasses import dataclass, field
+
+from fedfdp.engines.flower.security import loopback
+from fedfdp.errors import SettingError
+
+
+@dataclass(frozen=True)
+class Flower:
+    """Settings of a run across machines. A run on this machine alone has no use for them."""
+
+    address: str = "127.0.0.1:9092"
+    nodes: dict[str, str] = field(default_factory=dict)  # name → file of its public key, in the order of summation
+    authority: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    plain_text: bool = False
+    unsafe_seeded: bool = False
+    quorum: int | None = None  # uploads that a round needs; None: more than half of the nodes
+    deadline: float = 600.0  # seconds for one round
+    wait: float = 600.0  # seconds to wait for nodes, at the start and where there are fewer than the quorum
+    norm_ratio: float | None = None  # drop uploads longer than so many times the median
+
+    def __post_init__(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        if not host or not port.isdigit():
+            raise SettingError("flower.address", self.address, "host:port", "for example 0.0.0.0:9092")
+        if self.plain_text and not loopback(host):
+            raise SettingError("flower.plain_text", True, f"only on this machine, not on {host}", "use TLS")
+        if self.unsafe_seeded and not loopback(host):
+            allowed = f"only on this machine, not on {host}: whoever knows the seed can undo the noise"
+            raise SettingError("flower.unsafe_seeded", True, allowed, "leave it out")
+        for name in ("deadline", "wait"):
+            if not getattr(self, name) > 0:
+                raise SettingError(f"flower.{name}", getattr(self, name), "seconds, more than 0")
+        if self.norm_ratio is not None and not self.norm_ratio >= 1:
+            raise SettingError("flower.norm_ratio", self.norm_ratio, "1 or more", "leave it out to accept any norm")
+        most = len(self.nodes) or self.quorum
+        if self.quorum is not None and not 1 <= self.quorum <= (most or 1):
+            raise SettingError("flower.quorum", self.quorum, f"1 to {most}, the number of nodes")
+
+    @property
+    def enough(self) -> int:
+        """Uploads without which a round does not count."""
+        return self.quorum or len(self.nodes) // 2 + 1

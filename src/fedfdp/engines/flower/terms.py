@@ -1,0 +1,81 @@
+"""The settings a coordinator proposes to the nodes: method, privacy, model. Parsed only after the node's policy agreed.
+
+A name with a colon would be imported: it never is, unless the node's owner listed it.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from fedfdp import algorithms, models
+from fedfdp.algorithms import Algorithm
+from fedfdp.config import Config, algorithm_name
+from fedfdp.errors import SettingError
+from fedfdp.learner import Learner, cross_entropy, squared_error
+from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.settings import parse, plain
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a round is to be computed with. `seed` is None in every real deployment."""
+
+    algorithm: dict[str, Any]
+    model: dict[str, Any]
+    privacy: dict[str, Any] | None
+    seed: int | None
+
+    @classmethod
+    def of(cls, config: Config, *, seeded: bool) -> "Terms":
+        privacy = None if config.privacy is None else plain(config.privacy)
+        if privacy is not None:
+            privacy.pop("budgets", None)  # what others may spend is not this node's business
+        method = {"name": algorithm_name(config.algorithm), **plain(config.algorithm)}
+        return cls(method, plain(config.model), privacy, config.seed if seeded else None)
+
+    @classmethod
+    def read(cls, text: str) -> "Terms":
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError):
+            fix = "coordinator and node must run the same version"
+            raise SettingError("terms", text[:40], "not JSON", fix) from None
+        return parse(cls, values, "terms")
+
+    def to_json(self) -> str:
+        return json.dumps(vars(self), sort_keys=True)
+
+    def method(self) -> Algorithm:
+        section = dict(self.algorithm)
+        kind = algorithms.find(str(section.pop("name", "")))
+        return parse(kind, section, "algorithm")
+
+    def dpsgd(self) -> DPSGD | None:
+        return None if self.privacy is None else parse(DPSGD, self.privacy, "privacy")
+
+
+def outputs_of(classes: int | None, target_shape: tuple[int, ...]) -> int:
+    """How many values the model gives a record."""
+    return classes or math.prod(target_shape) or 1
+
+
+def build_model(
+    model: dict[str, Any], *, input_shape: tuple[int, ...], classes: int | None, outputs: int, seed: int
+) -> nn.Module:
+    """The model of these terms. Its weights come with the broadcast; the seed matters to the coordinator alone."""
+    made = models.build(
+        str(model.get("name", "")),
+        input_shape=input_shape,
+        outputs=outputs,
+        seed=seed,
+        arguments=model.get("arguments") or {},
+    )
+    models.check_output(made, input_shape=input_shape, outputs=outputs, classification=classes is not None)
+    return made
+
+
+def learner_of(model: nn.Module, classes: int | None, device: str = "cpu") -> Learner:
+    return Learner(model, squared_error if classes is None else cross_entropy, device=device)

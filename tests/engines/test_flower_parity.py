@@ -1,0 +1,51 @@
+"""The same config on both engines: the same weights to the bit, whatever the method, and the same numbers."""
+
+import pytest
+import torch
+
+from fedfdp.runs.launch import launch
+
+
+def same_weights(one, other):
+    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        ["algorithm.name=fedavg", "algorithm.lr=0.5"],
+        ["algorithm.name=fedavg", "algorithm.lr=0.1", "privacy=none"],
+        ["algorithm.name=scaffold", "algorithm.lr=0.5", "algorithm.local_steps=3"],
+        ["algorithm.name=feddyn", "algorithm.lr=0.2", "algorithm.local_steps=2"],
+        ["algorithm.name=qffl", "algorithm.lr=0.5"],
+        ["algorithm.name=fedfdp", "algorithm.lr=0.5", "algorithm.loss_bound=mean", "algorithm.lam=0.5"],
+        ["algorithm.name=fedfdp", "server.optimizer=adam", "server.average=0.9", "participation.fraction=0.67"],
+    ],
+    ids=lambda settings: " ".join(settings[:1] + settings[-1:]),
+)
+def test_local_and_across_machines_are_the_same_to_the_bit(deployment, method):
+    across = deployment(*method)
+    there, here = across.run(), launch(across.config)
+    assert same_weights(there.model, here.model)
+    for name in ("accuracy", "worst_accuracy", "epsilon", "rounds", "records", "clients", "weights", "sigma"):
+        assert there.summary[name] == pytest.approx(here.summary[name], abs=1e-12), name
+    for name in ("loss", "psi", "psi_train"):
+        assert there.summary[name] == pytest.approx(here.summary[name], rel=1e-5), name
+    assert there.summary["engine"] == "flower"
+    assert there.summary["evaluated_clients"] == 3
+
+
+def test_every_key_of_a_local_summary_is_in_the_summary_across_machines(deployment):
+    across = deployment("rounds=1")
+    there, here = across.run().summary, launch(across.config).summary
+    assert set(here) - set(there) <= {"psi_local"}  # the clients' own models stay with them
+
+
+def test_a_run_folder_is_like_any_other(deployment, tmp_path):
+    across = deployment("rounds=2")
+    result = across.run(out=tmp_path / "run")
+    found = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"config.toml", "run.json", "metrics.jsonl", "checkpoint", "summary.json", "model.safetensors"} <= found
+    assert {"privacy.json", "privacy.md", "arrivals.jsonl"} <= found
+    assert "this was a simulation" in (tmp_path / "run" / "privacy.md").read_text()  # seeded: the statement is void
+    assert result.history[-1]["round"] == 2
