@@ -44,6 +44,12 @@ def test_views_of_one_buffer_are_kept_apart():
     assert after.weights["b"].tolist() == [[2, 3], [4, 5]]
 
 
+def test_one_tensor_under_two_names():
+    one = torch.arange(3.0)
+    after = from_bytes(Record, to_bytes(Record(0, {"a": one, "b": one, "c": one[:2]}, {}, Inner(0.0, ()))))
+    assert [after.weights[name].tolist() for name in "abc"] == [[0, 1, 2], [0, 1, 2], [0, 1]]
+
+
 @pytest.mark.parametrize("change", ["truncate", "garbage", "kind"])
 def test_what_is_not_such_a_record_is_refused(change):
     data = to_bytes(record())

@@ -3,10 +3,11 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedfdp.algorithms import FedAvg, FedFair, FedFDP
+    from fedfdp.algorithms import ALIDPFL, QFFL, FedAvg, FedDyn, FedFair, FedFDP, FedProx, Scaffold
     from fedfdp.config import Config
     from fedfdp.data import Federation
     from fedfdp.errors import FedFDPError
+    from fedfdp.participation import Participation
     from fedfdp.privacy.dpsgd import DPSGD
     from fedfdp.runs import RunFolder
     from fedfdp.server import Server
@@ -16,7 +17,13 @@ if TYPE_CHECKING:
 _HOME = {
     "Config": "fedfdp.config",
     "DPSGD": "fedfdp.privacy.dpsgd",
+    "ALIDPFL": "fedfdp.algorithms",
     "FedAvg": "fedfdp.algorithms",
+    "FedDyn": "fedfdp.algorithms",
+    "FedProx": "fedfdp.algorithms",
+    "QFFL": "fedfdp.algorithms",
+    "Scaffold": "fedfdp.algorithms",
+    "Participation": "fedfdp.participation",
     "FedFDP": "fedfdp.algorithms",
     "FedFDPError": "fedfdp.errors",
     "FedFair": "fedfdp.algorithms",
@@ -28,15 +35,21 @@ _HOME = {
 }
 
 __all__ = [
+    "ALIDPFL",
     "DPSGD",
+    "QFFL",
     "Config",
     "FedAvg",
+    "FedDyn",
     "FedFDP",
     "FedFDPError",
     "FedFair",
+    "FedProx",
     "Federation",
+    "Participation",
     "Result",
     "RunFolder",
+    "Scaffold",
     "Server",
     "train",
 ]

@@ -28,7 +28,14 @@ def to_bytes(record: object) -> bytes:
     """One record as a safetensors file: bit-exact, self-describing, free of code."""
     tensors: dict[str, Tensor] = {}
     header = json.dumps(_encode(record, "", tensors), sort_keys=True)
-    contiguous = {path: tensor.detach().cpu().contiguous() for path, tensor in tensors.items()}
+    seen: set[int] = set()
+    contiguous = {}
+    for path, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        if tensor.data_ptr() in seen:  # the same tensor under two names: a file holds each on its own
+            tensor = tensor.clone()
+        seen.add(tensor.data_ptr())
+        contiguous[path] = tensor
     return safetensors.torch.save(contiguous, metadata={_HEADER: header})
 
 

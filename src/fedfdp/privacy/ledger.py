@@ -5,6 +5,7 @@ A ledger never gives anything back, and never trusts who asks: the budget is che
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -198,9 +199,14 @@ class Ledger(AbstractContextManager["Ledger"]):
         return entry.attempt
 
     def epsilon(self, adjacency: Adjacency = "zero-out") -> float:
-        """What was spent, exact. Under a filter the guarantee is the budget, and this is the part of it used up."""
+        """What may be claimed, exact: what was spent, or under a filter the budget, however little of it was used.
+
+        A filter promises its budget for zero-out alone: there is no number for replace-one.
+        """
         if not self.history or self._limit is None:
             return 0.0
+        if self._book.accountant == "filter":
+            return self.budget if self.budget is not None and adjacency == "zero-out" else math.inf
         if adjacency == "replace-one":
             method = "pld" if self._book.accountant == "pld" else "rdp"
             return history_epsilon(self.history, self._book.delta, method, adjacency)

@@ -5,6 +5,7 @@ Every number comes from the ledgers. Nothing is claimed that the ledgers do not 
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -18,6 +19,9 @@ _MEANING = {
     "update": "the change of the model's weights, made of clipped and noised gradient sums",
     "loss": "the mean loss of a batch, each loss clamped, noised",
     "norms_within": "the share of gradients within the clipping bound, noised",
+    "control_change": "the change of the client's control variate, made of its noised update",
+    "squared_norm": "the size of the noised update, less what noise adds to it on average",
+    "estimates": "curvature and loss gap, made of noised gradients and noised losses",
 }
 
 
@@ -28,7 +32,7 @@ class Account:
     client: str
     records: int
     epsilon: float
-    epsilon_replace_one: float
+    epsilon_replace_one: float | None  # None where the accountant has no such number
     budget: float | None
 
 
@@ -41,6 +45,7 @@ class Statement:
     rounds: int
     accounts: tuple[Account, ...]
     released: tuple[str, ...]
+    beside: tuple[float, ...]  # noise multipliers of what is released beside the gradient, from the same batch
     repeatable: bool
 
     @property
@@ -48,8 +53,9 @@ class Statement:
         return max((account.epsilon for account in self.accounts), default=0.0)
 
     @property
-    def epsilon_replace_one(self) -> float:
-        return max((account.epsilon_replace_one for account in self.accounts), default=0.0)
+    def epsilon_replace_one(self) -> float | None:
+        known = [account.epsilon_replace_one for account in self.accounts]
+        return None if None in known else max((value for value in known if value is not None), default=0.0)
 
     @property
     def warnings(self) -> list[str]:
@@ -65,6 +71,12 @@ class Statement:
             found.append(warning)
         return found
 
+    def _beside(self) -> str:
+        if not self.beside:
+            return ""
+        sigmas = ", ".join(f"{sigma:g}" for sigma in self.beside)
+        return f"Beside the gradient, one batch of a round releases values with noise multipliers {sigmas}. "
+
     def to_dict(self) -> dict[str, Any]:
         p = self.privacy
         return {
@@ -78,7 +90,7 @@ class Statement:
                 "name": "Poisson-subsampled Gaussian: per-record clipping, one joint release a batch",
                 "clip": p.clip,
                 "sigma": p.sigma,
-                "sigma_loss": p.sigma_loss if "loss" in self.released else None,
+                "sigma_beside": list(self.beside),
                 "sampling": {"kind": "Poisson", "q": p.q, "batch": "secret"},
             },
             "algorithm": self.algorithm,
@@ -100,7 +112,7 @@ class Statement:
             "# Privacy statement",
             "",
             f"Every record of every client is protected with **ε = {self.epsilon:.4f} at δ = {p.delta:g}** "
-            f"(zero-out of one record; where one record is replaced by another: ε = {self.epsilon_replace_one:.4f}), "
+            f"(zero-out of one record; where one record is replaced by another: {_number(self.epsilon_replace_one)}), "
             f"against a server that sees every upload. Accountant: {p.accountant}.",
             "",
             *[f"> **Warning:** {warning}." for warning in self.warnings],
@@ -108,9 +120,10 @@ class Statement:
             "## Mechanism",
             "",
             f"{self.algorithm}, {self.rounds} rounds. In each step a client draws a secret batch (every record enters "
-            f"with probability q = {p.q:g}), cuts each record's gradient to norm C = {p.clip:g}, adds Gaussian noise of "
-            f"σ·C with σ = {p.sigma:g} to the sum, and divides by the expected size of the batch. All that is released "
-            "from one batch is accounted as one joint event, and is in the client's ledger before the batch is drawn.",
+            f"with probability q = {p.q:g}), cuts each record's gradient to norm C = {p.clip:g}, adds Gaussian noise "
+            f"of σ·C with σ = {p.sigma:g} to the sum, and divides by the expected size of the batch. {self._beside()}All "
+            "that is released from one batch is accounted as one joint event, and is in the client's ledger before the "
+            "batch is drawn.",
             "",
             "## What leaves a client",
             "",
@@ -131,12 +144,16 @@ class Statement:
             "| --- | ---: | ---: | ---: | ---: |",
         ]
         rows = [
-            f"| {a.client} | {a.records} | {a.epsilon:.4f} | {a.epsilon_replace_one:.4f} | "
+            f"| {a.client} | {a.records} | {a.epsilon:.4f} | {_number(a.epsilon_replace_one)} | "
             f"{'–' if a.budget is None else f'{a.budget:g}'} |"
             for a in self.accounts
         ]
         libraries = ", ".join(f"{name} {number}" for name, number in self.to_dict()["versions"].items())
         return "\n".join([*head, *rows, "", f"Computed with {libraries}.", ""])
+
+
+def _number(value: float | None) -> str:
+    return "not known" if value is None else f"{value:.4f}"
 
 
 ASSUMPTIONS = (
@@ -167,5 +184,9 @@ def statement(
     accounts = []
     for client, count in records.items():
         ledger = book.ledger(client)
-        accounts.append(Account(client, count, ledger.epsilon(), ledger.epsilon("replace-one"), ledger.budget))
-    return Statement(name, privacy, rounds, tuple(accounts), algorithm.released(), repeatable)
+        other = ledger.epsilon("replace-one")
+        accounts.append(
+            Account(client, count, ledger.epsilon(), other if math.isfinite(other) else None, ledger.budget)
+        )
+    beside = algorithm.joint_event(privacy).sigmas[1:]
+    return Statement(name, privacy, rounds, tuple(accounts), algorithm.released(), beside, repeatable)
