@@ -17,7 +17,7 @@ from fedfdp.privacy.clipping.contributions import Contribution, Stored, row_norm
 from fedfdp.privacy.clipping.fallback import loop_pass, vmap_pass
 from fedfdp.privacy.clipping.fast import Job, Layout, LossFn, fast_pass, taped
 from fedfdp.privacy.clipping.groups import Groups, Sums
-from fedfdp.privacy.clipping.tape import Call, Still, UnsupportedError
+from fedfdp.privacy.clipping.tape import AmbiguousError, Call, Still, UnsupportedError
 
 log = logging.getLogger("fedfdp")
 
@@ -95,6 +95,7 @@ def examine(job: Job, x: Tensor, y: Tensor) -> tuple[Plan, bool]:
                 return Plan("rules", layouts, images_last, held // len(x)), certain
             except Exception as error:  # the model itself runs, as the reference shows: there is another way
                 reasons.append(_first_line(error))
+                certain = certain and not isinstance(error, AmbiguousError)
         try:
             _agree(reference, vmap_pass(job, x, y)[1])
             return Plan("vmap", reason=reasons[-1]), certain
@@ -151,7 +152,7 @@ def _layout(call: Call, alone: list[Call]) -> Layout:
     if not fitting:
         raise UnsupportedError(f"{name}: a record's values depend on the other records, or on chance")
     if len(fitting) > 1:
-        raise UnsupportedError(f"{name}: which rows belong to which record cannot be told apart")
+        raise AmbiguousError(f"{name}: which rows belong to which record cannot be told apart")
     return Layout(type(call.rule).__name__, call.weight, call.bias, rows, fitting[0])
 
 
@@ -159,7 +160,7 @@ def _same(call: Call, alone: list[Call], before: int) -> bool:
     rows = call.input.reshape(before, len(alone), call.rows // len(alone) // before, -1)
     for record, single in enumerate(alone):
         right = single.input.reshape(before, rows.shape[2], -1)
-        unit = 256 * torch.finfo(right.dtype).eps if right.is_floating_point() else 0
+        unit = 1024 * torch.finfo(right.dtype).eps if right.is_floating_point() else 0
         if not bool(((rows[:, record] - right).abs() <= unit * right.abs().max()).all()):
             return False
     return True

@@ -22,6 +22,10 @@ class UnsupportedError(Exception):
     """A use of parameters that no rule covers; the pass is done another way."""
 
 
+class AmbiguousError(UnsupportedError):
+    """Records too alike to tell which rows are whose; others may do."""
+
+
 @dataclass(frozen=True)
 class Call:
     """One call of a known function: the parameters it used, on what, and where its output's gradient arrives."""
