@@ -72,7 +72,8 @@ def coordinate(
     _check(config, settings)
     assert config.rounds is not None
     assert config.eval_every is not None
-    roster = Roster(tuple(settings.nodes), Exchange(network.grid, dict(network.ids), network.meter))
+    exchange = Exchange(network.grid, dict(network.ids), network.meter)
+    roster = Roster(tuple(settings.nodes), exchange, name=config.data.source)
     roster.gather(settings.enough, settings.wait, say=say)
     like, terms = roster.like, Terms.of(config, seeded=settings.unsafe_seeded)
     model = build_model(

@@ -1,0 +1,81 @@
+"""fedfdp server: the coordinator of runs across machines."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def server(
+    config: Annotated[str | None, typer.Option(help="The run's config, with a [flower] section.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="section.setting=value, as often as needed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder; none: a new one below runs/.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    make_certificates: Annotated[Path | None, typer.Option(help="Only make TLS certificates, in this folder.")] = None,
+    host: Annotated[list[str] | None, typer.Option(help="A name or address that nodes reach this machine by.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary, as JSON, alone on stdout.")] = False,
+) -> None:
+    """Coordinate a run: listen for the nodes that are registered, and train with them round by round."""
+    from fedfdp.errors import SettingError
+
+    if make_certificates is not None:
+        from fedfdp.engines.flower.security import make_certificates as make
+
+        made = make(make_certificates, host or ["localhost", "127.0.0.1"])
+        print(f"{made.key} stays here; give every node {made.authority}")
+        return
+    if config is None:
+        raise SettingError("--config", None, "needed: the run's settings", "see docs/deploy.md")
+    _coordinate(config, set_ or [], out, resume, as_json)
+
+
+def _coordinate(source: str, overrides: list[str], out: Path | None, resume: Path | None, as_json: bool) -> None:
+    import logging
+    import signal
+
+    from fedfdp.cli.progress import Watcher
+    from fedfdp.engines.flower.deploy import listening
+    from fedfdp.engines.flower.server_app import Network, coordinate, load
+    from fedfdp.errors import RunError
+    from fedfdp.runs.launch import free_folder
+
+    if resume is not None and out is not None:
+        raise RunError(f"--resume {resume} goes on in that folder; leave out --out")
+    config, settings = load(source, overrides)
+    config = config.resolved()
+    folder = resume or out or free_folder(Path("runs"), config.name)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with Watcher(config) as watcher, listening(settings) as link:
+        print(f"listening on {settings.address}", file=sys.stderr)
+        network = Network(link.grid, link.node_ids, link.meter)
+        try:
+            result = coordinate(
+                config, settings, network, out=folder, resume=resume is not None, on_update=watcher, say=_say
+            )
+        except KeyboardInterrupt:
+            watcher.stop()
+            again = f"fedfdp server --config {source} --resume {folder}"
+            print(f"fedfdp: interrupted; continue with: {again}", file=sys.stderr)
+            raise SystemExit(130) from None
+    if as_json:
+        print(json.dumps(result.summary))
+    else:
+        watcher.show(result)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    from fedfdp.errors import FedFDPError
+
+    try:
+        typer.run(server)
+    except FedFDPError as error:
+        print(f"fedfdp: {error}", file=sys.stderr)
+        sys.exit(2)

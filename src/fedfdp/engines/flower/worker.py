@@ -1,0 +1,184 @@
+"""A node's connection: it asks the SuperLink for questions over TLS, signed with its key, and sends its answers.
+
+It speaks Flower's fleet protocol and fetches no app: what runs here is what is installed here.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+from flwr.app import Message
+from flwr.app.message import remove_content_from_message
+from flwr.common.serde import message_to_proto
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    DeactivateNodeRequest,
+    PullMessagesRequest,
+    PushMessagesRequest,
+    RegisterNodeFleetRequest,
+)
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.node_pb2 import Node as NodeId
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_confirm_message_received_fn_protobuf,
+    make_pull_object_fn_protobuf,
+    make_push_object_fn_protobuf,
+)
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    pull_and_inflate_object_from_tree,
+    push_objects,
+)
+from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
+from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from fedfdp.engines.flower.client_app import answer
+from fedfdp.engines.flower.node import Node
+from fedfdp.engines.flower.policy import NodeConfig
+from fedfdp.engines.flower.security import read_private_key
+from fedfdp.errors import RunError
+
+log = logging.getLogger("fedfdp.node")
+
+HEARTBEAT = 10.0
+RETRY = (0.5, 1.0, 2.0, 5.0, 10.0)
+_REFUSED = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN, httpx.codes.BAD_REQUEST)
+
+
+class UnknownNodeError(RunError):
+    """The coordinator does not know this node's key."""
+
+
+class Connection:
+    """A node at a SuperLink, once it is activated."""
+
+    def __init__(self, client: FleetHttpClient, public_key: bytes, *, register: bool) -> None:
+        self.client = client
+        if register:
+            with suppress(httpx.HTTPStatusError):  # it is registered already
+                client.RegisterNode(RegisterNodeFleetRequest(public_key=public_key))
+        request = ActivateNodeRequest(public_key=public_key, heartbeat_interval=HEARTBEAT)
+        self.node = NodeId(node_id=client.ActivateNode(request).node_id)
+
+    def receive(self) -> Message | None:
+        """The next question, whole, if there is one."""
+        found = self.client.PullMessages(PullMessagesRequest(node=self.node))
+        if not found.messages_list:
+            return None
+        run_id, tree = found.messages_list[0].metadata.run_id, found.message_object_trees[0]
+        message: Message = pull_and_inflate_object_from_tree(
+            tree,
+            make_pull_object_fn_protobuf(self.client.PullObject, self.node, run_id),
+            make_confirm_message_received_fn_protobuf(self.client.ConfirmMessageReceived, self.node, run_id),
+            return_type=Message,
+        )
+        message.metadata.__dict__["_message_id"] = tree.object_id
+        return message
+
+    def send(self, reply: Message) -> None:
+        reply.metadata.__dict__["_message_id"] = reply.object_id
+        with no_object_id_recompute():
+            request = PushMessagesRequest(
+                node=self.node,
+                messages_list=[message_to_proto(remove_content_from_message(reply))],
+                message_object_trees=[get_object_tree(reply)],
+                clientapp_runtime_list=[0.0],
+            )
+            said = self.client.PushMessages(request)
+            push = make_push_object_fn_protobuf(
+                self.client.PushObject, self.node, reply.metadata.run_id, said.session_id
+            )
+            push_objects(get_all_nested_objects(reply), push, object_ids_to_push=set(said.objects_to_push))
+
+    @contextmanager
+    def alive(self) -> Iterator[None]:
+        """Says so every few seconds, also while a round is computed; at the end, that the node leaves."""
+        ended = threading.Event()
+
+        def beat() -> None:
+            request = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=HEARTBEAT)
+            while not ended.wait(HEARTBEAT * 0.7):
+                with suppress(httpx.HTTPError):
+                    self.client.SendNodeHeartbeat(request)
+
+        thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            with suppress(httpx.HTTPError):
+                self.client.DeactivateNode(DeactivateNodeRequest(node_id=self.node.node_id))
+
+
+def serve(node: Node, *, poll: float = 0.5, parent: int | None = None) -> None:
+    """Answers questions for as long as the process lives; comes back after the coordinator was away.
+
+    With `parent`, it ends together with that process.
+    """
+    config, failures = node.config, 0
+    private, public = _keys(config)
+    interceptors = [RuntimeVersionHttpInterceptor(component_name="SuperNode"), NodeAuthHttpInterceptor(private, public)]
+    authority = None if config.plain_text else str(Path(config.certificate or ""))
+    with FleetHttpClient.from_server_address(config.server, config.plain_text, authority, interceptors) as client:
+        while True:
+            try:
+                connection = Connection(client, public_key_to_bytes(public), register=config.key is None)
+                log.info("%s is connected to %s", node.name, config.server)
+                with connection.alive():
+                    failures = 0
+                    _attend(node, connection, poll=poll, parent=parent)
+                return
+            except (httpx.HTTPError, ObjectPullError) as error:
+                _explain(error, config, first=not failures)
+            if _orphaned(parent):
+                return
+            time.sleep(RETRY[min(failures, len(RETRY) - 1)])
+            failures += 1
+
+
+def _attend(node: Node, connection: Connection, *, poll: float, parent: int | None) -> None:
+    while not _orphaned(parent):
+        message = connection.receive()
+        if message is None:
+            time.sleep(poll)
+            continue
+        reply = answer(node, message)
+        try:
+            connection.send(reply)
+        except httpx.HTTPStatusError as error:  # too late, or the run is over: the round is paid for nevertheless
+            log.warning("an answer was not taken: %s", error.response.text[:200])
+
+
+def _explain(error: Exception, config: NodeConfig, *, first: bool) -> None:
+    """What only a person can set right ends the node; everything else is waited out."""
+    if isinstance(error, httpx.HTTPStatusError) and error.response.status_code in _REFUSED:
+        if first:
+            raise UnknownNodeError(
+                f"{config.server} does not let {config.name!r} in ({error.response.status_code}); "
+                "give its coordinator the public key of this node"
+            )
+    elif "CERTIFICATE_VERIFY_FAILED" in str(error):
+        raise RunError(f"certificate = {config.certificate!r}: {config.server} is not signed by it; ask for its ca.crt")
+    if first:
+        log.warning("%s cannot be reached (%s); trying again", config.server, error)
+
+
+def _keys(config: NodeConfig) -> tuple:  # type: ignore[type-arg]
+    if config.key is None:
+        keys: tuple = generate_key_pairs()  # type: ignore[type-arg]
+        return keys
+    private = read_private_key(Path(config.key))
+    return private, private.public_key()
+
+
+def _orphaned(parent: int | None) -> bool:
+    return parent is not None and os.getppid() != parent
