@@ -239,3 +239,36 @@ def test_regression():
     result = fedfdp.train(nn.Linear(3, 1), clients, algorithm=fedfdp.FedAvg(lr=0.1), rounds=20)
     assert result.summary["loss"] < 1e-3
     assert result.summary["accuracy"] is None
+
+
+def test_randomness_of_the_operating_system_is_not_repeated_and_pays_for_a_resumed_round(digits, tmp_path):
+    from fedfdp.privacy.secure import grid_step
+
+    assert not same_bits(run(digits, randomness="secure").model, run(digits, randomness="secure").model)
+
+    def die(update) -> None:
+        if update.step.round == 3:
+            raise SystemExit
+
+    with pytest.raises(SystemExit):
+        run(digits, randomness="secure", eval_every=2, out=tmp_path / "cut", on_update=die)
+    resumed = run(digits, randomness="secure", eval_every=2, out=tmp_path / "cut", resume=True)
+    events = [fedfdp.privacy.Event(0.2, (2.0, 5.0), count=7)]  # round 3 was made twice
+    assert resumed.summary["epsilon"] == pytest.approx(fedfdp.privacy.epsilon(events, 1e-5))
+    statement = json.loads((tmp_path / "cut" / "privacy.json").read_text())
+    assert not any("seed" in warning for warning in statement["warnings"])
+    assert grid_step(2.0 * 0.5) == 2.0**-10
+
+
+def test_what_leaves_a_secure_client_lies_on_the_grid(digits):
+    from fedfdp.client import LocalClient
+    from fedfdp.learner import Learner, cross_entropy
+    from fedfdp.privacy.secure import Secure, grid_step
+
+    learner = Learner(model(digits), cross_entropy)
+    client = LocalClient(digits.clients[0], learner, privacy=PRIVATE, randomness=Secure(), round=0)
+    coefficient = fedfdp.FedAvg().coefficient(None, PRIVATE)
+    batch = next(iter(client.batches(steps=1, epochs=None, batch_size=1)))
+    gradient = batch.release(learner.initial(), coefficient=coefficient).gradient["1.weight"]
+    steps = gradient.double() * PRIVATE.q * client.records / grid_step(PRIVATE.noise * PRIVATE.clip)
+    torch.testing.assert_close(steps, steps.round(), rtol=0, atol=2e-3)  # up to single precision of the division

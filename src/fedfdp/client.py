@@ -19,6 +19,7 @@ from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.clipping import ClippedSum
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.randomness import Key, Randomness
+from fedfdp.privacy.secure import to_grid_
 from fedfdp.records import Weights
 
 
@@ -157,16 +158,21 @@ class PrivateBatch:
 
     def _noised(self, total: ClippedSum) -> Weights:
         """g̃ = (Σ c_j g_j + σC·N(0, I)) / (q·n_i); an empty batch still releases noise."""
-        count = sum(gradient.numel() for gradient in total.grads.values())
-        noise = self.client.randomness.normal(count, self.client.key(f"noise {self.step}"))
-        noise.mul_(self.privacy.noise * total.sensitivity)
-        noised, start = {}, 0
-        for name, gradient in total.grads.items():
-            part = noise[start : start + gradient.numel()].view(gradient.shape)
-            noised[name] = part.to(gradient).add_(gradient).div_(self.expected)
-            start += gradient.numel()
-        return noised
+        flat = self._add_noise(list(total.grads.values()), self.privacy.noise * total.sensitivity, "noise")
+        parts = torch.split(flat, [gradient.numel() for gradient in total.grads.values()])
+        named = zip(total.grads.items(), parts, strict=True)
+        return {name: part.view(gradient.shape).to(gradient.dtype) for (name, gradient), part in named}
 
     def _noised_scalar(self, value: Tensor, scale: float, purpose: str) -> float:
-        noise = self.client.randomness.normal(1, self.client.key(f"{purpose} {self.step}"))
-        return (float(value) + scale * float(noise)) / self.expected
+        return float(self._add_noise([value], scale, purpose))
+
+    def _add_noise(self, values: list[Tensor], scale: float, purpose: str) -> Tensor:
+        """(values + scale·N(0, I)) / (q·n_i), flat: the one place where anything of a batch is made fit to leave."""
+        sizes = [value.numel() for value in values]
+        noised = self.client.randomness.normal(sum(sizes), self.client.key(f"{purpose} {self.step}"))
+        noised = noised.to(values[0].device).mul_(scale)
+        for part, value in zip(torch.split(noised, sizes), values, strict=True):
+            part.add_(value.flatten())
+        if noised.dtype == torch.float64:  # from the operating system's entropy: leave no low-order bits to read
+            to_grid_(noised, scale)
+        return noised.div_(self.expected)

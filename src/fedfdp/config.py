@@ -69,6 +69,7 @@ class Config:
     engine: Literal["local"] = "local"
     fused: bool = True
     device: str = "cpu"
+    randomness: Literal["seeded", "secure"] = "seeded"
     threads: int | None = None
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -30,6 +30,7 @@ from fedfdp.participation import Participation
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.randomness import Seeded
+from fedfdp.privacy.secure import Secure
 from fedfdp.privacy.statement import statement
 from fedfdp.records import digest
 from fedfdp.runs.folder import LEDGER, PRIVACY_JSON, PRIVACY_PAGE, RunFolder
@@ -71,6 +72,7 @@ def train(
     participation: Participation | None = None,
     loss: LossFunction | None = None,
     seed: int = 0,
+    randomness: Literal["seeded", "secure"] = "seeded",
     eval_every: int | None = None,
     fused: bool = True,
     device: str = "cpu",
@@ -83,7 +85,8 @@ def train(
     """Trains `model` across the clients of `federation`; the model that is passed in stays as it is.
 
     With `privacy`, one of its ε and σ or `rounds` may be left out. With `out`, the run is a folder that `resume=True`
-    continues to the same bits; `config` is what that folder keeps as its settings.
+    continues to the same bits; `config` is what that folder keeps as its settings. `randomness="secure"` draws batches
+    and noise from the operating system: nothing is repeated then, and a round that is resumed is paid for again.
 
     >>> import torch, fedfdp
     >>> x, y = torch.randn(400, 5, generator=torch.Generator().manual_seed(0)), torch.arange(400) % 2
@@ -112,6 +115,7 @@ def train(
         "rounds": rounds,
         "seed": seed,
         "fused": fused,
+        "randomness": randomness,
     }
     identity = {
         "settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
@@ -140,9 +144,8 @@ def train(
                     sync=False,
                 )
             )
-        engine = LocalEngine(
-            federation, learner, algorithm, privacy=privacy, randomness=Seeded(seed), book=book, fused=fused
-        )
+        source = Secure() if randomness == "secure" else Seeded(seed)
+        engine = LocalEngine(federation, learner, algorithm, privacy=privacy, randomness=source, book=book, fused=fused)
         sizes = [len(client.train) for client in federation.clients]
         population = Population(len(federation), sum(sizes), min(sizes), classes)
         trainer = Trainer(

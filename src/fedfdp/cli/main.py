@@ -5,6 +5,7 @@ import sys
 import typer
 
 from fedfdp.cli import data, runs
+from fedfdp.cli.bench import bench
 from fedfdp.cli.lambda_star import lambda_star
 from fedfdp.cli.plan import plan
 from fedfdp.cli.reproduce import reproduce
@@ -22,6 +23,7 @@ app = typer.Typer(
 app.command("run")(run)
 app.command("show")(show)
 app.command("plan")(plan)
+app.command("bench")(bench)
 app.command("lambda")(lambda_star)
 app.command("reproduce")(reproduce)
 app.add_typer(data.app, name="data")

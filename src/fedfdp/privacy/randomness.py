@@ -37,7 +37,7 @@ class Randomness(Protocol):
         ...
 
     def normal(self, count: int, key: Key) -> Tensor:
-        """Standard normal numbers, float32: the noise."""
+        """Standard normal numbers, the noise; float64 where the sum is to be rounded to a grid before it leaves."""
         ...
 
     def generator(self, key: Key) -> torch.Generator:

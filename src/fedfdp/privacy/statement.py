@@ -121,9 +121,9 @@ class Statement:
             "",
             f"{self.algorithm}, {self.rounds} rounds. In each step a client draws a secret batch (every record enters "
             f"with probability q = {p.q:g}), cuts each record's gradient to norm C = {p.clip:g}, adds Gaussian noise "
-            f"of σ·C with σ = {p.sigma:g} to the sum, and divides by the expected size of the batch. {self._beside()}All "
-            "that is released from one batch is accounted as one joint event, and is in the client's ledger before the "
-            "batch is drawn.",
+            f"of σ·C with σ = {p.sigma:g} to the sum, and divides by the expected size of the batch. {self._beside()}"
+            "All that is released from one batch is accounted as one joint event, and is in the client's ledger before "
+            "the batch is drawn.",
             "",
             "## What leaves a client",
             "",

@@ -63,6 +63,7 @@ def launch(
         server=config.server,
         participation=config.participation,
         seed=config.seed,
+        randomness=config.randomness,
         eval_every=config.eval_every,
         fused=config.fused,
         device=config.device,
