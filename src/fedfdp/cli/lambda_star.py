@@ -1,10 +1,12 @@
-"""`fedfdp lambda`: λ* from given constants, the regime in words, the coefficients, and a plot of P(λ).
+"""`fedfdp lambda`: λ* from given constants or a run's, the regime in words, the coefficients, and a plot of P(λ).
 
 Never prints a root of G outside the domain, nor anything but JSON on stdout with --json.
 """
 
 import json
 import math
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,45 +15,63 @@ import typer
 from fedfdp.errors import SettingError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fedfdp.theory import Coefficients, Constants, Optimum
+    from fedfdp.theory.estimates import Estimates
+
+SYMBOLS = {"mu": "μ", "gamma_het": "Γ", "q0": "Q_0", "q1": "Q_1", "sigma": "σ", "clip": "C", "dim": "d"} | {
+    "b_hat": "B̂",
+    "distance": "‖w_1 − w*‖²",
+    "rounds": "T",
+}
+OPTIONS = {"gamma_het": "Gamma", "b_hat": "b-hat"}  # where an option is not spelt like its constant
 
 
 def lambda_star(
-    L: Annotated[float, typer.Option("--L", help="Smoothness of every client's loss.")],
-    mu: Annotated[float, typer.Option("--mu", help="μ, strong convexity of every client's loss.")],
-    G: Annotated[float, typer.Option("--G", help="Bound on the norm of every record's gradient.")],
-    gamma_het: Annotated[float, typer.Option("--Gamma", help="Γ = F* − Σ p_i F_i*: how different the clients are.")],
-    q0: Annotated[float, typer.Option("--q0", help="Least gap of a record's loss to F(w_t); below 0 in any real run.")],
-    q1: Annotated[float, typer.Option("--q1", help="Largest gap of a record's loss to F(w_t).")],
-    sigma: Annotated[float, typer.Option("--sigma", help="Noise multiplier of the gradient.")],
-    clip: Annotated[float, typer.Option("--clip", help="C, the bound gradients are clipped to.")],
-    dim: Annotated[int, typer.Option("--dim", help="Number of weights.")],
-    b_hat: Annotated[float, typer.Option("--b-hat", help="Batch size of the smallest client.")],
-    distance: Annotated[float, typer.Option("--distance", help="E‖w_1 − w*‖².")],
-    rounds: Annotated[int, typer.Option("--rounds", help="T.")],
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="Estimate the constants from this finished run; options below take precedence."),
+    ] = None,
+    L: Annotated[float | None, typer.Option("--L", help="Smoothness of every client's loss.")] = None,
+    mu: Annotated[float | None, typer.Option("--mu", help="μ, strong convexity of every client's loss.")] = None,
+    G: Annotated[float | None, typer.Option("--G", help="Bound on the norm of every record's gradient.")] = None,
+    gamma_het: Annotated[
+        float | None, typer.Option("--Gamma", help="Γ = F* − Σ p_i F_i*: how different the clients are.")
+    ] = None,
+    q0: Annotated[
+        float | None, typer.Option("--q0", help="Least gap of a record's loss to F(w_t); below 0 in any real run.")
+    ] = None,
+    q1: Annotated[float | None, typer.Option("--q1", help="Largest gap of a record's loss to F(w_t).")] = None,
+    sigma: Annotated[float | None, typer.Option("--sigma", help="Noise multiplier of the gradient.")] = None,
+    clip: Annotated[float | None, typer.Option("--clip", help="C, the bound gradients are clipped to.")] = None,
+    dim: Annotated[int | None, typer.Option("--dim", help="Number of weights.")] = None,
+    b_hat: Annotated[float | None, typer.Option("--b-hat", help="Batch size of the smallest client.")] = None,
+    distance: Annotated[float | None, typer.Option("--distance", help="E‖w_1 − w*‖².")] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", help="T.")] = None,
+    records: Annotated[int, typer.Option("--records", min=1, help="Records that --from estimates on.")] = 2048,
     png: Annotated[Path | None, typer.Option("--png", help="Draw P(λ) into this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """The λ that makes the convergence bound least, and whether the bound has anything to say."""
-    from fedfdp.theory import Constants, derived_optimum
-
-    constants = Constants(
-        L=L,
-        mu=mu,
-        G=G,
-        gamma_het=gamma_het,
-        q0=q0,
-        q1=q1,
-        sigma=sigma,
-        clip=clip,
-        dim=dim,
-        b_hat=b_hat,
-        distance=distance,
-        rounds=rounds,
-    )
-    optimum = derived_optimum(constants)
-    drawn = png is not None and _draw(constants, png)
-    answer = _answer(constants, optimum, png if drawn else None)
+    given: dict[str, float | None] = {
+        "L": L,
+        "mu": mu,
+        "G": G,
+        "gamma_het": gamma_het,
+        "q0": q0,
+        "q1": q1,
+        "sigma": sigma,
+        "clip": clip,
+        "dim": dim,
+        "b_hat": b_hat,
+        "distance": distance,
+        "rounds": rounds,
+    }
+    _check_png(png)
+    constants, estimates, optimum = _found(source, given, records)
+    drawn = png is not None and optimum.lambda_star is not None and constants is not None and _draw(constants, png)
+    answer = _answer(constants, estimates, optimum, png if drawn else None)
     if as_json:
         typer.echo(json.dumps(answer, ensure_ascii=False, indent=2, allow_nan=False))
         return
@@ -60,17 +80,42 @@ def lambda_star(
         typer.echo(f"plot: {png}" if drawn else "plot: none, the bound is void and there is nothing to draw")
 
 
+def _found(
+    source: Path | None, options: dict[str, float | None], records: int
+) -> tuple["Constants | None", "Estimates | None", "Optimum"]:
+    """The constants as given, or estimated where they are not; no constants where there is no bound to put them in."""
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if source is None:
+        from fedfdp.theory import Constants, derived_optimum
+
+        for name in options:
+            if name not in given:
+                option = OPTIONS.get(name, name)
+                raise SettingError(option, None, "needed", f"give --{option}, or --from RUN to estimate it")
+        constants = Constants(**given)
+        return constants, None, derived_optimum(constants)
+    from fedfdp.theory.of_run import estimates_of
+
+    estimates = estimates_of(source, records=records, clip=options["clip"]).given(given)
+    return estimates.constants(), estimates, estimates.optimum()
+
+
+def _check_png(png: Path | None) -> None:
+    if png is not None and png.suffix.lower() != ".png":
+        raise SettingError("png", str(png), "must be a file name that ends in .png")
+    if png is not None and not png.parent.is_dir():
+        raise SettingError("png", str(png), "must be in a folder that exists", f"create {png.parent} first")
+
+
 def _draw(constants: "Constants", png: Path) -> bool:
     from fedfdp.theory.plot import plot_bound
 
-    if png.suffix.lower() != ".png":
-        raise SettingError("png", str(png), "must be a file name that ends in .png")
-    if not png.parent.is_dir():
-        raise SettingError("png", str(png), "must be in a folder that exists", f"create {png.parent} first")
     return plot_bound(constants, png)
 
 
-def _answer(constants: "Constants", optimum: "Optimum", png: Path | None) -> dict[str, Any]:
+def _answer(
+    constants: "Constants | None", estimates: "Estimates | None", optimum: "Optimum", png: Path | None
+) -> dict[str, Any]:
     """What --json prints. JSON has no infinity: an endless domain has null for its end."""
     from fedfdp.theory import (
         derived_coefficients,
@@ -87,22 +132,25 @@ def _answer(constants: "Constants", optimum: "Optimum", png: Path | None) -> dic
         "regime": optimum.regime,
         "reason": optimum.reason,
         "domain": [lower, _finite(upper)],
-        "bound": None if best is None else _finite(derived_P(constants, best)),
+        "bound": None if best is None or constants is None else _finite(derived_P(constants, best)),
         # Where the bound is void the printed λ* lies in no domain either.
-        "printed_lambda_star": None if best is None else printed_optimum(constants).lambda_star,
-        "coefficients": {
+        "printed_lambda_star": None if best is None or constants is None else printed_optimum(constants).lambda_star,
+        "coefficients": None
+        if constants is None
+        else {
             "printed": _named(printed_coefficients(constants)),
             "theorem": _named(theorem_coefficients(constants)),
             "derived": _named(derived_coefficients(constants)),
         },
+        "estimates": None
+        if estimates is None
+        else {name: asdict(estimate) for name, estimate in estimates.items().items()},
         "png": None if png is None else str(png),
     }
 
 
 def _named(coefficients: "Coefficients") -> dict[str, float | None]:
     """a1 … a5 and, where G is a cubic that floating point can hold, a6 and a7."""
-    from dataclasses import asdict
-
     from fedfdp.theory import depressed
 
     try:
@@ -119,11 +167,10 @@ def _finite(value: float) -> float | None:
 
 def _show(optimum: "Optimum", answer: dict[str, Any]) -> None:
     from rich.console import Console
-    from rich.table import Table
 
     lower, upper = optimum.domain
     best = optimum.lambda_star
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 160)
     console.print(f"λ* = {'none' if best is None else format(best, '.6g')}", style="bold")
     console.print(f"regime: {optimum.regime}. {optimum.reason}", markup=False)
     console.print(
@@ -134,8 +181,28 @@ def _show(optimum: "Optimum", answer: dict[str, Any]) -> None:
             f"bound at λ*: {answer['bound']:.6g}" if answer["bound"] is not None else "bound at λ*: overflows"
         )
         console.print(f"λ* of the printed coefficients, which know no clipping: {answer['printed_lambda_star']:.6g}")
+    if answer["estimates"] is not None:
+        _show_estimates(console, answer["estimates"])
+    if answer["coefficients"] is not None:
+        _show_coefficients(console, answer["coefficients"])
+
+
+def _show_estimates(console: "Console", estimates: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    table = Table("constant", "value", "reads private data", "how it was found")
+    for name, estimate in estimates.items():
+        reads = "yes" if estimate["private"] else "no"
+        table.add_row(SYMBOLS.get(name, name), f"{estimate['value']:.6g}", reads, estimate["how"])
+    console.print(table, soft_wrap=False)
+    if any(estimate["private"] for estimate in estimates.values()):
+        console.print("Estimates that read private data take raw records, without noise: for simulations only.")
+
+
+def _show_coefficients(console: "Console", columns: dict[str, Any]) -> None:
+    from rich.table import Table
+
     table = Table("coefficient", "printed", "Theorem 2 as printed", "derived")
-    columns = answer["coefficients"]
     for name in columns["printed"]:
         values = (columns[source][name] for source in ("printed", "theorem", "derived"))
         table.add_row(name, *("none" if value is None else f"{value:.6g}" for value in values))

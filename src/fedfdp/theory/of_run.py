@@ -1,0 +1,55 @@
+"""The bound's constants of a finished run folder: its records and models are made again from its config.
+
+Reads a run and changes nothing in it. Where the records are not the run's own, it refuses.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import safetensors.torch
+
+from fedfdp import config as configs
+from fedfdp.errors import RunError
+from fedfdp.records import digest
+from fedfdp.runs.folder import MODEL, RunFolder
+from fedfdp.runs.launch import federation_of, model_of
+from fedfdp.theory.estimates import RECORDS, Estimates, estimate
+
+
+def estimates_of(path: Path, *, records: int = RECORDS, clip: float | None = None) -> Estimates:
+    """Estimates from the run in this folder, as if it had clipped to `clip` where that is given.
+
+    `estimate` does the same for a run that no config can rebuild.
+    """
+    folder = RunFolder.find(path)
+    rounds = int(folder.summary()["rounds"])
+    stored = folder.config()
+    if "data" not in stored:
+        raise RunError(
+            f"{path} was started from Python with records of its own, which no config names; "
+            "call fedfdp.theory.estimates.estimate with them"
+        )
+    config = configs.from_dict(stored).resolved()
+    federation = federation_of(config)
+    model = model_of(config, federation)
+    first = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+    identity = folder.identity()
+    if identity["data"] != federation.fingerprint() or identity["weights"] != digest(first):
+        raise RunError(f"{path} was made of other records or a model of another make; estimate on the same ones")
+    try:
+        final = safetensors.torch.load_file(folder.path / MODEL)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise RunError(f"{folder.path / MODEL} cannot be read: {error}; run it anew elsewhere") from None
+    privacy = config.privacy
+    if privacy is not None and clip is not None:
+        privacy = replace(privacy, clip=clip)
+    return estimate(
+        model,
+        federation,
+        first=first,
+        final={name: final[name] for name in first},
+        algorithm=config.algorithm,
+        privacy=privacy,
+        rounds=rounds,
+        records=records,
+    )
