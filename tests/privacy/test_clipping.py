@@ -249,6 +249,7 @@ def test_an_empty_batch_is_a_batch(sizes):
         assert not found.grads[name].any()
     assert found.losses.shape == found.norms.shape == found.coefficients.shape == (0,)
     assert (found.skipped, found.sensitivity) == (0, 0.3)
+    assert clipped_sum(model, cross_entropy, x, y, clip=torch.ones(0)).sensitivity == 0.0
 
 
 class Restless(nn.Module):

@@ -76,17 +76,16 @@ def clipped_sum(
             for contribution in contributions:
                 contribution.add_to(sums, c, here)
             parts.append((losses, norms, c))
-    empty = next(iter(job.params.values())).new_zeros(0)
-    losses, norms, c = (
-        (empty,) * 3 if not parts else map(torch.cat, zip(*parts, strict=True)) if parts[1:] else parts[0]
-    )
+    if not parts:
+        parts = [(next(iter(job.params.values())).new_zeros(0),) * 3]
+    losses, norms, c = parts[0] if len(parts) == 1 else (torch.cat(column) for column in zip(*parts, strict=True))
     return ClippedSum(
         grads=sums.totals() if sizes is not None else {name: total[0] for name, total in sums.totals().items()},
         losses=losses,
         norms=norms,
         coefficients=c,
         skipped=skipped,
-        sensitivity=float(clips.max()) if isinstance(clip, Tensor) and len(clips) else float(clip),
+        sensitivity=max(clip.tolist(), default=0.0) if isinstance(clip, Tensor) and clip.dim() else float(clip),
     )
 
 
