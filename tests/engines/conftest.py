@@ -93,7 +93,7 @@ class Deployment:
     def start(self) -> InProcessGrid:
         for number, client in enumerate(self.federation.clients):
             self.start_node(number + 100, client.name)
-        self.grid = InProcessGrid(self.nodes)
+        self.grid = InProcessGrid(dict(self.nodes))
         return self.grid
 
     def start_node(self, node_id: int, name: str) -> Node:

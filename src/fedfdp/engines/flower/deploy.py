@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -115,17 +115,19 @@ def listening(settings: Flower) -> Iterator[SuperLink]:
         yield link
 
 
-def start_node(config: Path, log_file: Path, *, poll: float = 0.1) -> subprocess.Popen[bytes]:
+def start_node(
+    config: Path, log_file: Path, *, poll: float = 0.1, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """A node as a process of its own, which ends when this one does."""
     command = [sys.executable, "-m", "fedfdp.cli.node", "--config", str(config), "--poll", str(poll)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **(environment or {})}
     with open(log_file, "ab") as output:
         return subprocess.Popen(
             [*command, "--parent", str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env=environment,
+            env=variables,
             start_new_session=True,
         )
 

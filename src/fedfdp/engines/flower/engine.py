@@ -110,8 +110,8 @@ class FlowerEngine:
         refusals: dict[str, str] = {}
         end = time.monotonic() + self.settings.wait
         while True:
-            missing = [name for name in wanted if name not in uploads]
-            names = self._there(missing, self._needed(wanted) - len(uploads), end, refusals)
+            missing = [name for name in wanted if name not in uploads and name not in refusals]
+            names = self._there(missing, self._needed(wanted) - len(uploads), end)
             by_id = {self.roster.exchange.ids[name]: name for name in names}
             questions = {node: self._question(name, broadcast.round, record) for node, name in by_id.items()}
             ask = self.roster.exchange.ask(questions, deadline=self.settings.deadline, limit=self.limit)
@@ -119,19 +119,19 @@ class FlowerEngine:
                 self._sort(by_id[node], broadcast.round, answer, uploads, refusals)
             if len(uploads) >= self._needed(wanted):
                 return uploads
-            if set(refusals) >= set(wanted) - self.unable - set(uploads):
+            if len(set(wanted) - set(refusals) - self.unable) < self._needed(wanted):
                 reasons = "; ".join(f"{name}: {reason}" for name, reason in refusals.items())
                 raise RunError(f"round {broadcast.round + 1} was refused ({reasons}); agree with the nodes' owners")
 
     def _needed(self, wanted: Sequence[str]) -> int:
         return min(self.settings.enough, len(set(wanted) - self.unable))
 
-    def _there(self, names: Sequence[str], least: int, end: float, refusals: dict[str, str]) -> list[str]:
+    def _there(self, names: Sequence[str], least: int, end: float) -> list[str]:
         """Those who are there, once they are enough."""
         while True:
             self.roster.refresh()
             found = [n for n in self.roster.exchange.names_present(names) if n in self.roster.hellos]
-            if len(set(found) - set(refusals) - self.unable) >= least:
+            if len(set(found) - self.unable) >= least:
                 return found
             if time.monotonic() > end:
                 gone = ", ".join(sorted(set(names) - set(found)))

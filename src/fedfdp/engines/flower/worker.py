@@ -50,7 +50,6 @@ log = logging.getLogger("fedfdp.node")
 
 HEARTBEAT = 10.0
 RETRY = (0.5, 1.0, 2.0, 5.0, 10.0)
-_REFUSED = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN, httpx.codes.BAD_REQUEST)
 
 
 class UnknownNodeError(RunError):
@@ -124,7 +123,7 @@ def serve(node: Node, *, poll: float = 0.5, parent: int | None = None) -> None:
 
     With `parent`, it ends together with that process.
     """
-    config, failures = node.config, 0
+    config, failures, known = node.config, 0, False
     private, public = _keys(config)
     interceptors = [RuntimeVersionHttpInterceptor(component_name="SuperNode"), NodeAuthHttpInterceptor(private, public)]
     authority = None if config.plain_text else str(Path(config.certificate or ""))
@@ -133,12 +132,12 @@ def serve(node: Node, *, poll: float = 0.5, parent: int | None = None) -> None:
             try:
                 connection = Connection(client, public_key_to_bytes(public), register=config.key is None)
                 log.info("%s is connected to %s", node.name, config.server)
+                failures, known = 0, True
                 with connection.alive():
-                    failures = 0
                     _attend(node, connection, poll=poll, parent=parent)
                 return
             except (httpx.HTTPError, ObjectPullError) as error:
-                _explain(error, config, first=not failures)
+                _explain(error, config, known=known, first=not failures)
             if _orphaned(parent):
                 return
             time.sleep(RETRY[min(failures, len(RETRY) - 1)])
@@ -158,15 +157,14 @@ def _attend(node: Node, connection: Connection, *, poll: float, parent: int | No
             log.warning("an answer was not taken: %s", error.response.text[:200])
 
 
-def _explain(error: Exception, config: NodeConfig, *, first: bool) -> None:
-    """What only a person can set right ends the node; everything else is waited out."""
-    if isinstance(error, httpx.HTTPStatusError) and error.response.status_code in _REFUSED:
-        if first:
-            raise UnknownNodeError(
-                f"{config.server} does not let {config.name!r} in ({error.response.status_code}); "
-                "give its coordinator the public key of this node"
-            )
-    elif "CERTIFICATE_VERIFY_FAILED" in str(error):
+def _explain(error: Exception, config: NodeConfig, *, known: bool, first: bool) -> None:
+    """What only a person can set right ends the node; everything else is waited out, a new coordinator too."""
+    if isinstance(error, httpx.HTTPStatusError) and not known:
+        raise UnknownNodeError(
+            f"{config.server} does not let {config.name!r} in ({error.response.status_code}); "
+            "give its coordinator the public key of this node"
+        )
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
         raise RunError(f"certificate = {config.certificate!r}: {config.server} is not signed by it; ask for its ca.crt")
     if first:
         log.warning("%s cannot be reached (%s); trying again", config.server, error)
