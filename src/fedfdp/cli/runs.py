@@ -62,7 +62,8 @@ def compare(places: Places = None, as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(rows))
         return
-    _print_table(["run", *differ, *_SHOWN], rows)
+    common = [n for n in differ if all(n in config for config in settings)]  # not what only one method has
+    _print_table(["run", *common, *_SHOWN], rows)
 
 
 @app.command()

@@ -44,12 +44,11 @@ def narrowed(experiment: Experiment, *, datasets: Sequence[str] = (), methods: S
     )
 
 
-def config_of(experiment: Experiment, row: Row, column: Column, scale: Scale, seed: int) -> Planned:
-    """The run of a cell with one seed, nothing left open."""
+def open_config(experiment: Experiment, row: Row, column: Column, scale: Scale, seed: int) -> tuple[Config, StepSize]:
+    """The settings of a cell with one seed; under privacy the rounds are left open."""
     private = experiment.private
-    method = (private_methods() if private else plain_methods())[row.method]
-    if method.same_as:
-        method = (private_methods() if private else plain_methods())[method.same_as]
+    methods = private_methods() if private else plain_methods()
+    method = methods[methods[row.method].runs_as]
     tuned = tuned_lr(method.key, column.dataset, private=private)
     source = scale.source or column.dataset
     values: dict[str, Any] = {
@@ -71,14 +70,21 @@ def config_of(experiment: Experiment, row: Row, column: Column, scale: Scale, se
         values["data"]["clients"] = scale.clients[values["data"]["clients"]]
     if private and experiment.targets and scale.most_epsilon:
         values["privacy"]["epsilon"] = min(values["privacy"]["epsilon"], scale.most_epsilon)
-    config = configs.from_dict(values).resolved()
+    config = configs.from_dict(values)
+    return config, replace(tuned, lr=config.algorithm.lr)
+
+
+def config_of(experiment: Experiment, row: Row, column: Column, scale: Scale, seed: int) -> Planned:
+    """The run of a cell with one seed, nothing left open: all the rounds that ε allows, unless the scale has fewer."""
+    config, step = open_config(experiment, row, column, scale, seed)
+    config = config.resolved()
     assert config.rounds is not None
     rounds = config.rounds
-    if private:
+    if experiment.private:
         limits = (math.ceil(rounds * experiment.rounds_share), experiment.most_rounds, scale.most_private_rounds)
         rounds = min(limit for limit in limits if limit is not None)
     config = replace(config, rounds=rounds, eval_every=max(1, math.ceil(rounds / experiment.looks)))
-    return Planned(row, column, config, replace(tuned, lr=config.algorithm.lr))
+    return Planned(row, column, config, step)
 
 
 def plan_runs(experiment: Experiment, scale: Scale, seeds: Sequence[int]) -> list[Planned]:

@@ -1,0 +1,128 @@
+"""From cells to configs, and from run folders back to cells. Rounds are those of the accounting's reference values."""
+
+import json
+
+import pytest
+
+from fedfdp.errors import SettingError
+from fedfdp.experiments.methods import TUNED, tuned_lr
+from fedfdp.experiments.runner import Planned, config_of, narrowed, open_config, read
+from fedfdp.experiments.scales import SCALES, find_scale
+from fedfdp.experiments.specs import Column, experiments, find
+from fedfdp.runs.store import Store, short_hash
+
+PRIVATE_TABLES = ("table3", "table5", "table6", "table7")
+SMALL, SMOKE, FULL = (SCALES[name] for name in ("small", "smoke", "full"))
+
+
+def planned(name: str, row: str, label: str, scale=SMALL, seed: int = 0) -> Planned:
+    experiment = find(name)
+    (r,) = (r for r in experiment.rows if r.key == row)
+    (c,) = (c for c in experiment.columns if c.label == label)
+    return config_of(experiment, r, c, scale, seed)
+
+
+def settings(name: str, row: str, label: str, scale=SMALL):
+    """The same before the rounds are solved, which takes seconds."""
+    experiment = find(name)
+    (r,) = (r for r in experiment.rows if r.key == row)
+    (c,) = (c for c in experiment.columns if c.label == label)
+    return open_config(experiment, r, c, scale, 0)[0]
+
+
+def test_rounds_are_what_each_methods_own_releases_leave_of_the_same_epsilon():
+    """σ = 2, q = 0.05, δ = 1e-5, ε = 3.52: 763 rounds with a loss beside the gradient, more without."""
+    ours, average = (planned("table3", row, "MNIST").config for row in ("fedfdp", "fedavg"))
+    assert ours.rounds == 763
+    assert average.rounds == 914
+    for config in (ours, average):
+        assert (config.privacy.epsilon, config.privacy.sigma, config.privacy.q) == (3.52, 2.0, 0.05)
+        assert (config.data.fraction, config.data.clients, config.data.beta) == (0.2, 10, 0.1)
+        assert config.server.average == 0.95
+
+
+def test_full_is_the_papers_setting():
+    config = planned("table2", "fedfair", "CIFAR10", FULL).config
+    assert (config.model.name, config.data.fraction, config.rounds, config.privacy) == ("paper-cnn", 1.0, 100, None)
+    assert (config.algorithm.local_epochs, config.algorithm.batch_size, config.algorithm.lam) == (1, 64, 0.1)
+    assert config.server.average == 0.0
+    assert planned("table3", "fedfdp", "MNIST", FULL).config.rounds == 763
+
+
+def test_fedprox_and_scaffold_are_fedavgs_runs_with_one_private_step_only():
+    same = [short_hash(planned("table3", row, "MNIST").config) for row in ("fedavg", "scaffold", "fedprox")]
+    assert len(set(same)) == 1
+    differ = [short_hash(planned("table2", row, "MNIST").config) for row in ("fedavg", "scaffold", "fedprox")]
+    assert len(set(differ)) == 3
+
+
+def test_tables_share_the_runs_of_equal_settings():
+    assert short_hash(planned("table3", "qffl", "MNIST").config) == short_hash(
+        planned("table5", "qffl", "MNIST Dir(0.1)").config
+    )
+
+
+def test_settings_of_columns_and_curves():
+    four = settings("table6", "fedavg", "ε = 4")
+    assert (four.privacy.epsilon, four.privacy.sigma, four.data.source) == (4.0, 1.65, "fashion-mnist")
+    assert settings("table5", "fedavg", "50 clients").data.clients == 50
+    assert settings("table7", "fedavg", "90 %", FULL).privacy.epsilon == 6.0
+    assert settings("table7", "fedavg", "90 %", SMALL).privacy.epsilon == 3.52
+    clip = settings("figure-clip", "scaled", "MNIST, C = 5")
+    fixed = settings("figure-clip", "fixed", "MNIST, C = 5")
+    assert clip.privacy.clip == fixed.privacy.clip == 5.0
+    assert clip.algorithm.lr * 5.0 == pytest.approx(fixed.algorithm.lr * 0.1)
+    lam = settings("figure-lambda", "bounded", "MNIST, λ = 20").algorithm
+    assert (lam.lam, lam.server_lam, lam.coefficients) == (20.0, 0.0, "bounded")
+    sigma = settings("figure-sigma", "fedfdp", "FashionMNIST, σ = 3")
+    assert (sigma.privacy.sigma, sigma.privacy.epsilon) == (3.0, 2.0)
+    assert planned("figure-tradeoff", "fedfdp", "MNIST, σ = 2").config.rounds == 120
+    third = planned("tune-private", "fedfdp", "MNIST, η = 8", seed=100)
+    assert (third.config.rounds, third.config.algorithm.lr, third.step.lr) == (255, 8.0, 8.0)
+
+
+def test_every_cell_has_a_config_and_only_what_computes_the_same_shares_one():
+    for experiment in experiments().values():
+        for column in experiment.columns:
+            hashes = {open_config(experiment, row, column, SMOKE, 0)[0].fingerprint() for row in experiment.rows}
+            shared = 2 if experiment.name in PRIVATE_TABLES else 0  # SCAFFOLD and FedProx
+            if experiment.name == "figure-lambda" and column.x == 0:
+                shared = 1  # λ = 0 and λ_s = 0 are the same
+            assert len(hashes) == len(experiment.rows) - shared
+
+
+def test_step_sizes_are_tuned_or_borrowed_from_a_near_data_set(tmp_path, monkeypatch):
+    from fedfdp.experiments import methods
+
+    file = tmp_path / "tuned.toml"
+    file.write_text("[private.mnist]\nfedavg = 8.0\nqffl = 4.0\n[private.fashion-mnist]\nfedavg = 32.0\n")
+    monkeypatch.setattr(methods, "TUNED", file)
+    assert (tuned_lr("fedavg", "mnist", private=True).lr, tuned_lr("fedavg", "cifar10", private=True).lr) == (8.0, 32.0)
+    assert tuned_lr("qffl", "cifar10", private=True).tuned_on == "mnist"
+    assert TUNED.is_file()
+
+
+def test_unknown_names_are_one_clear_line():
+    with pytest.raises(SettingError, match="did you mean 'table3'"):
+        find("tabel3")
+    with pytest.raises(SettingError, match="'fedavg'"):
+        narrowed(find("table3"), methods=["fedavgg"])
+    with pytest.raises(SettingError, match="known: fashion-mnist, mnist"):
+        narrowed(find("figure-clip"), datasets=["cifar10"])
+    with pytest.raises(SettingError, match="did you mean 'small'"):
+        find_scale("smal")
+
+
+def test_a_target_is_read_where_it_is_first_reached(tmp_path):
+    store, cell = Store(tmp_path), planned("table7", "fedavg", "85 %")
+    path = store.path(cell.config)
+    path.mkdir()
+    (path / "summary.json").write_text(json.dumps({"rounds": 914, "seconds": 9.0, "accuracy": 0.9, "psi": 0.1}))
+    steps = [(10, 0.70, 3.0, 0.4), (20, 0.86, 2.0, 0.6), (30, 0.84, 1.0, 0.8), (40, 0.90, 0.5, 1.0)]
+    lines = [json.dumps({"round": r, "accuracy": a, "psi": p, "epsilon": e}) for r, a, p, e in steps]
+    (path / "metrics.jsonl").write_text("\n".join(lines))
+    reached = read(store, cell)
+    assert (reached.rounds, reached.epsilon, reached.psi, reached.accuracy) == (20, 0.6, 2.0, 0.86)
+    never = Planned(cell.row, Column("95 %", "mnist", target=0.95), cell.config, cell.step)
+    missed = read(store, never)
+    assert (missed.epsilon, missed.psi, missed.rounds) == (None, None, 914)

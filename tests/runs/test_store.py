@@ -1,0 +1,193 @@
+"""A sweep does each run once, goes on with what was begun, and tells what failed."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from fedfdp import config as configs
+from fedfdp.errors import RunError
+from fedfdp.runs.export import export
+from fedfdp.runs.folder import RunFolder
+from fedfdp.runs.launch import launch
+from fedfdp.runs.store import Store, find_runs
+from fedfdp.runs.sweep import Word, sweep
+from fedfdp.runs.tracking import check_tracking, flat, tracker
+
+SETTINGS = ["data.clients=4", "rounds=4", "eval_every=2", "model.name=linear", "algorithm.lr=1.0"]
+
+
+def digits(*overrides: str, seed: int = 0) -> configs.Config:
+    return replace(configs.load("digits", [*SETTINGS, *overrides]).resolved(), seed=seed)
+
+
+def test_a_runs_folder_is_its_name_and_the_start_of_its_hash(tmp_path):
+    config, store = digits(), Store(tmp_path)
+    assert store.path(config) == tmp_path / f"digits-{config.fingerprint()[:10]}"
+    assert store.path(replace(config, eval_every=1, threads=1)) == store.path(config)
+    assert store.path(replace(config, seed=1)) != store.path(config)
+
+
+def test_a_finished_run_is_not_run_again(tmp_path):
+    store, seen = Store(tmp_path), []
+    run = store.complete(digits(), seen.append)
+    assert len(seen) == 4
+    before = {path: path.stat().st_mtime_ns for path in run.path.iterdir()}
+    assert store.complete(digits(), seen.append).summary() == run.summary()
+    assert len(seen) == 4
+    assert before == {path: path.stat().st_mtime_ns for path in run.path.iterdir()}
+
+
+def test_a_half_done_run_goes_on_to_the_same_bits(tmp_path):
+    config, whole, cut = digits(), Store(tmp_path / "whole"), Store(tmp_path / "cut")
+
+    def stop(update):
+        if update.step.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cut.complete(config, stop)
+    assert not cut.finished(config)
+    rounds = []
+    cut.complete(config, lambda update: rounds.append(update.step.round))
+    assert rounds == [3, 4]
+    whole.complete(config)
+    models = [(store.path(config) / "model.safetensors").read_bytes() for store in (whole, cut)]
+    assert models[0] == models[1]
+
+
+def test_what_a_kill_left_before_the_run_began_is_cleared_and_nothing_else(tmp_path):
+    config, store = digits(), Store(tmp_path)
+    path = store.path(config)
+    path.mkdir(parents=True)
+    (path / "config.toml").write_text("torn")
+    (path / ".run.json.123").write_text("torn")
+    assert store.complete(config).finished
+    other = digits(seed=1)
+    store.path(other).mkdir()
+    (store.path(other) / "thesis.tex").write_text("years of work")
+    with pytest.raises(RunError, match=r"thesis\.tex"):
+        store.complete(other)
+    assert (store.path(other) / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_sweep_runs_what_is_missing_and_goes_on_after_a_failure(tmp_path):
+    store, words = Store(tmp_path), []
+    done, fresh, bad = digits(), digits(seed=1), digits("data.folder='nowhere'", "data.source='mnist'")
+    launch(done, out=store.path(done))
+    failed = sweep([done, fresh, fresh, bad], store, jobs=2, watch=words.append)
+    assert list(failed) == [store.path(bad)]
+    assert "nowhere" in failed[store.path(bad)]
+    assert store.finished(fresh)
+    states = {name: [w.state for w in words if w.run == store.path(c).name and w.state != "running"]
+              for name, c in (("done", done), ("fresh", fresh), ("bad", bad))}  # fmt: skip
+    assert states == {"done": ["found"], "fresh": ["started", "done"], "bad": ["started", "failed"]}
+    last = next(word for word in words if word.state == "done")
+    assert (last.round, last.accuracy) == (4, store.run(fresh).summary()["accuracy"])
+    assert store.run(fresh).summary()["threads"] == 1
+
+
+def test_runs_are_found_by_folder_or_below_one(tmp_path):
+    run = Store(tmp_path / "deep").complete(digits())
+    assert [r.path for r in find_runs([tmp_path])] == [run.path]
+    assert [r.path for r in find_runs([run.path])] == [run.path]
+    with pytest.raises(RunError, match="holds no run"):
+        find_runs([tmp_path / "nowhere"])
+
+
+def test_export_has_a_row_for_each_evaluation(tmp_path):
+    import csv
+
+    run = Store(tmp_path).complete(digits())
+    assert export([run], tmp_path / "all.csv", form="csv") == 2
+    with open(tmp_path / "all.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["round"] for row in rows] == ["2", "4"]
+    assert float(rows[1]["accuracy"]) == run.summary()["accuracy"]
+    assert rows[0]["config.privacy.sigma"] == "2.0"
+
+
+def test_optional_libraries_are_asked_for_by_name(tmp_path, monkeypatch):
+    for module in ("pandas", "pyarrow", "mlflow", "torch.utils.tensorboard"):
+        monkeypatch.setitem(sys.modules, module, None)  # an import of None fails
+    run = Store(tmp_path).complete(digits())
+    with pytest.raises(Exception, match=r"needs pyarrow.*pip install 'fedfdp\[parquet\]'"):
+        export([run], tmp_path / "all.parquet", form="parquet")
+    for kind in ("mlflow", "tensorboard"):
+        with pytest.raises(Exception, match=rf"{kind} is not installed; pip install 'fedfdp\[{kind}\]'"):
+            check_tracking(kind)
+    with pytest.raises(Exception, match="did you mean 'tensorboard'"):
+        check_tracking("tensorbord")
+
+
+def test_measures_go_to_the_tracker_at_every_evaluation(tmp_path, monkeypatch):
+    import types
+
+    logged: list[tuple[str, float, int]] = []
+
+    class SummaryWriter:
+        def __init__(self, folder: str) -> None:
+            assert folder == str(tmp_path / "tensorboard" / "mine")
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            logged.append((name, value, step))
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            logged.append(("closed", 0.0, 0))
+
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=SummaryWriter))
+    config = digits()
+    with tracker("tensorboard", tmp_path, "mine", config.to_dict()) as track:
+        run = Store(tmp_path).complete(config, track)
+    accuracies = [(name, value, step) for name, value, step in logged if name == "accuracy"]
+    assert accuracies == [("accuracy", entry["accuracy"], entry["round"]) for entry in run.metrics()]
+    assert [step for _, _, step in accuracies] == [2, 4]
+    assert logged[-1][0] == "closed"
+
+
+def test_flat_settings():
+    assert flat({"a": 1, "b": {"c": {"d": 2}, "e": 3}}) == {"a": 1, "b.c.d": 2, "b.e": 3}
+
+
+@pytest.mark.slow
+def test_a_sweep_killed_at_any_moment_gives_the_same_table(tmp_path):
+    """SIGKILL to the sweep alone, again and again; its workers notice and end, and the table is that of one sweep."""
+    command = [sys.executable, "-c", "from fedfdp.cli.main import main; main()", "reproduce", "table3"]
+    command += [
+        "--scale",
+        "smoke",
+        "--dataset",
+        "mnist",
+        "--methods",
+        "fedavg,qffl,fedfdp",
+        "--seeds",
+        "2",
+        "--jobs",
+        "2",
+    ]
+    kept = subprocess.PIPE
+    whole = subprocess.run([*command, "--out", "whole", "--json"], cwd=tmp_path, stdout=kept, stderr=kept, check=True)
+    for delay in (4.0, 7.0, 8.0, 9.0, 10.0):
+        process = subprocess.Popen([*command, "--out", "cut"], cwd=tmp_path, stdout=kept, stderr=subprocess.DEVNULL)
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    again = subprocess.run([*command, "--out", "cut", "--json"], cwd=tmp_path, stdout=kept, stderr=kept, check=True)
+
+    def numbers(document: bytes) -> list[dict[str, object]]:
+        runs = [run for cell in json.loads(document)["cells"] for run in cell["runs"]]
+        return [{name: value for name, value in run.items() if name != "seconds"} for run in runs]
+
+    assert numbers(again.stdout) == numbers(whole.stdout)
+    assert len([run for run in Store(tmp_path / "cut").runs() if isinstance(run, RunFolder) and run.finished]) == 6
+
+
+def test_a_word_says_how_far_a_run_is():
+    assert Word("a", "started") == Word("a", "started", 0, 0, None, None, "")
