@@ -1,4 +1,4 @@
-"""Real processes over loopback, with TLS and node keys. One short run is always made; the rest takes `make test-slow`."""
+"""Real processes over loopback, with TLS and node keys. One short run is always made; the rest by `make test-slow`."""
 
 import json
 import os

@@ -151,6 +151,7 @@ def serving(host: str, port: int, *, certificates: Certificates | None, keys: di
         port=port,
         log_config=None,
         access_log=False,
+        ws="none",
         ssl_certfile=certificates.certificate if certificates else None,
         ssl_keyfile=certificates.key if certificates else None,
     )
