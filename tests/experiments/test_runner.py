@@ -32,13 +32,29 @@ def settings(name: str, row: str, label: str, scale=SMALL):
 
 def test_rounds_are_what_each_methods_own_releases_leave_of_the_same_epsilon():
     """σ = 2, q = 0.05, δ = 1e-5, ε = 3.52: 763 rounds with a loss beside the gradient, more without."""
-    ours, average = (planned("table3", row, "MNIST").config for row in ("fedfdp", "fedavg"))
+    ours, average = (planned("table3", row, "MNIST", FULL).config for row in ("fedfdp", "fedavg"))
     assert ours.rounds == 763
     assert average.rounds == 914
     for config in (ours, average):
         assert (config.privacy.epsilon, config.privacy.sigma, config.privacy.q) == (3.52, 2.0, 0.05)
-        assert (config.data.fraction, config.data.clients, config.data.beta) == (0.2, 10, 0.1)
+        assert (config.data.fraction, config.data.clients, config.data.beta) == (1.0, 10, 0.1)
         assert config.server.average == 0.95
+
+
+def test_where_a_scale_has_fewer_rounds_the_noise_is_the_least_that_epsilon_allows():
+    from fedfdp.privacy.accounting import epsilon
+    from fedfdp.privacy.accounting.events import repeat
+
+    for row in ("fedfdp", "fedavg"):
+        config = planned("table3", row, "MNIST").config
+        assert config.rounds == 300
+        assert config.data.fraction == 0.2
+        spent = epsilon(repeat(config.algorithm.events(None, config.privacy), 300), 1e-5, accountant="pld")
+        assert 3.50 < spent <= 3.52
+    kept = planned("table7", "fedavg", "90 %").config
+    assert (kept.privacy.sigma, kept.rounds) == (2.0, 914)
+    cut = planned("table3", "fedfdp", "MNIST", SMOKE).config
+    assert (cut.privacy.sigma, cut.rounds) == (2.0, 8)
 
 
 def test_full_is_the_papers_setting():
@@ -78,7 +94,7 @@ def test_settings_of_columns_and_curves():
     assert (sigma.privacy.sigma, sigma.privacy.epsilon) == (3.0, 2.0)
     assert planned("figure-tradeoff", "fedfdp", "MNIST, σ = 2").config.rounds == 120
     third = planned("tune-private", "fedfdp", "MNIST, η = 8", seed=100)
-    assert (third.config.rounds, third.config.algorithm.lr, third.step.lr) == (255, 8.0, 8.0)
+    assert (third.config.rounds, third.config.algorithm.lr, third.step.lr) == (150, 8.0, 8.0)
 
 
 def test_every_cell_has_a_config_and_only_what_computes_the_same_shares_one():
@@ -86,8 +102,8 @@ def test_every_cell_has_a_config_and_only_what_computes_the_same_shares_one():
         for column in experiment.columns:
             hashes = {open_config(experiment, row, column, SMOKE, 0)[0].fingerprint() for row in experiment.rows}
             shared = 2 if experiment.name in PRIVATE_TABLES else 0  # SCAFFOLD and FedProx
-            if experiment.name == "figure-lambda" and column.x == 0:
-                shared = 1  # λ = 0 and λ_s = 0 are the same
+            if (experiment.name, column.x) in (("figure-lambda", 0.0), ("figure-clip", 0.1)):
+                shared = 1  # λ = 0 and λ_s = 0 are the same; so are η and η·C where C is the usual one
             assert len(hashes) == len(experiment.rows) - shared
 
 

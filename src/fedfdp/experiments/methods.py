@@ -2,6 +2,7 @@
 
 import tomllib
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ class Method:
         return self.same_as or self.key
 
 
+@cache
 def private_methods() -> dict[str, Method]:
     """With one local step a round from the broadcast weights FedProx and SCAFFOLD are FedAvg."""
     return _by_key(
@@ -41,6 +43,7 @@ def private_methods() -> dict[str, Method]:
     )
 
 
+@cache
 def plain_methods() -> dict[str, Method]:
     """Without privacy: an epoch a round in batches of 64. Ours is the default preset's fairness without its noise."""
     epoch = {"local_epochs": 1, "batch_size": 64}
@@ -66,10 +69,15 @@ class StepSize:
 
 def tuned_lr(method: str, dataset: str, *, private: bool) -> StepSize:
     """The method's own best η on the data set; where it was not tuned there, on the nearest one that it was."""
-    tables = tomllib.loads(TUNED.read_text(encoding="utf-8"))["private" if private else "nonprivate"]
+    tables = _tables(TUNED)["private" if private else "nonprivate"]
     order = [dataset, *(("fashion-mnist", "mnist") if dataset == "cifar10" else ("mnist",))]
     tuned_on = next(name for name in order if method in tables.get(name, {}))
     return StepSize(float(tables[tuned_on][method]), tuned_on)
+
+
+@cache
+def _tables(file: Path) -> dict[str, Any]:
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def _algorithm(preset: str) -> dict[str, Any]:

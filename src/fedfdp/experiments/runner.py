@@ -75,14 +75,22 @@ def open_config(experiment: Experiment, row: Row, column: Column, scale: Scale, 
 
 
 def config_of(experiment: Experiment, row: Row, column: Column, scale: Scale, seed: int) -> Planned:
-    """The run of a cell with one seed, nothing left open: all the rounds that ε allows, unless the scale has fewer."""
+    """The run of a cell with one seed, nothing left open.
+
+    Under privacy: all the rounds that ε allows; where the scale has fewer, with the least noise that ε allows for them.
+    """
     config, step = open_config(experiment, row, column, scale, seed)
-    config = config.resolved()
-    assert config.rounds is not None
-    rounds = config.rounds
-    if experiment.private:
-        limits = (math.ceil(rounds * experiment.rounds_share), experiment.most_rounds, scale.most_private_rounds)
-        rounds = min(limit for limit in limits if limit is not None)
+    whole = config.resolved()
+    assert whole.rounds is not None
+    rounds, most = whole.rounds, scale.most_private_rounds
+    if whole.privacy is not None:
+        if most and rounds > most and (scale.cut or not experiment.keeps_sigma):
+            rounds = most
+            if not scale.cut:
+                whole = replace(whole, rounds=most, privacy=replace(whole.privacy, sigma=None)).resolved()
+        rounds = math.ceil(rounds * experiment.rounds_share)
+        rounds = min(rounds, experiment.most_rounds or rounds)
+    config = whole
     config = replace(config, rounds=rounds, eval_every=max(1, math.ceil(rounds / experiment.looks)))
     return Planned(row, column, config, step)
 

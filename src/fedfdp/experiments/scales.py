@@ -14,7 +14,8 @@ class Scale:
     model: str
     fraction: float
     plain_rounds: int  # rounds without privacy; with privacy: what ε allows
-    most_private_rounds: int | None = None
+    most_private_rounds: int | None = None  # σ is then the least that ε allows for them, unless `cut`
+    cut: bool = False  # the rounds end there with ε not spent
     most_epsilon: float | None = None  # where an experiment only ends when a target is reached
     source: str | None = None  # one data set in place of all
     clients: dict[int, int] | None = None  # fewer clients in place of the paper's 10, 20, 50
@@ -30,16 +31,19 @@ SCALES = {
             fraction=1.0,
             plain_rounds=3,
             most_private_rounds=8,
+            cut=True,
             source="digits",
             clients={10: 4, 20: 5, 50: 6},
         ),
         Scale(
             "small",
-            "20 % of the records and the small CNN (26,010 weights on 28×28) in place of the paper's; q, σ, C and ε as "
-            "in the paper and all the rounds that ε allows; 30 rounds without privacy",
+            "20 % of the records and the small CNN (26,010 weights on 28×28) in place of the paper's; q, C and ε as in "
+            "the paper; at most 300 rounds, with the least σ that ε allows for them (the paper: σ = 2, more rounds); "
+            "30 rounds without privacy",
             model="small-cnn",
             fraction=0.2,
             plain_rounds=30,
+            most_private_rounds=300,
             most_epsilon=3.52,
         ),
         Scale(

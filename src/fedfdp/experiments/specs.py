@@ -9,7 +9,7 @@ from fedfdp.experiments.methods import plain_methods, private_methods
 from fedfdp.experiments.paper import CIFAR, FASHION, MNIST
 
 DATASET_LABELS = {MNIST: "MNIST", FASHION: "FashionMNIST", CIFAR: "CIFAR10"}
-PRIVATE_GRID, PLAIN_GRID = (4.0, 8.0, 16.0, 32.0), (0.03, 0.1, 0.3)
+PRIVATE_GRID, PLAIN_GRID = (2.0, 4.0, 8.0, 16.0), (0.03, 0.1, 0.3)
 TUNING_SEED = 100
 
 
@@ -45,7 +45,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or a figure. `looks` is how often a run is evaluated, `rounds` a limit below what ε allows."""
+    """A table or a figure. `looks` is how often a run is evaluated; `keeps_sigma` where σ is part of what is asked."""
 
     name: str
     title: str
@@ -55,6 +55,7 @@ class Experiment:
     x_label: str | None = None
     log_x: bool = False
     looks: int = 15
+    keeps_sigma: bool = False
     rounds_share: float = 1.0
     most_rounds: int | None = None
     seeds: tuple[int, ...] | None = None  # None: as many as are asked for, from 0
@@ -135,13 +136,13 @@ def _tuning(private: bool) -> Experiment:
     kind = "private" if private else "nonprivate"
     return Experiment(
         f"tune-{kind}",
-        f"Step sizes, {kind}: seed {TUNING_SEED} and its partition, a third of the rounds",
+        f"Step sizes, {kind}: seed {TUNING_SEED} and its partition, half of the rounds",
         tuple(Row(m.key, m.label, m.key, at=lambda x: {"algorithm.lr": x}) for m in methods.values() if not m.same_as),
         tuple(Column(f"{DATASET_LABELS[d]}, η = {x:g}", d, x=x) for d in DATASET_LABELS for x in grid),
         private=private,
         x_label="η",
         log_x=True,
-        rounds_share=1 / 3,
+        rounds_share=1 / 2,
         seeds=(TUNING_SEED,),
     )
 
@@ -158,7 +159,14 @@ def experiments() -> dict[str, Experiment]:
         Experiment("table4", "Heterogeneity and clients, no privacy", _plain_rows(), _robustness(), private=False),
         Experiment("table5", "Heterogeneity and clients at ε = 3.52", _private_rows(), _robustness()),
         Experiment("table6", "Budgets on FashionMNIST", _private_rows(), _budgets()),
-        Experiment("table7", "ε and Ψ at target accuracies, MNIST Dir(0.05)", _private_rows(), _targets(), looks=60),
+        Experiment(
+            "table7",
+            "ε and Ψ at target accuracies, MNIST Dir(0.05)",
+            _private_rows(),
+            _targets(),
+            looks=60,
+            keeps_sigma=True,
+        ),
         Experiment(
             "figure-lambda",
             "The fairness parameter",
@@ -180,6 +188,7 @@ def experiments() -> dict[str, Experiment]:
             _two_forms(sigma),
             _over((1.0, 1.5, 2.0, 2.5, 3.0), "σ", **{"privacy.epsilon": 2.0}),
             x_label="σ",
+            keeps_sigma=True,
         ),
         Experiment(
             "figure-tradeoff",
@@ -191,6 +200,7 @@ def experiments() -> dict[str, Experiment]:
             ),
             x_label="σ",
             looks=40,
+            keeps_sigma=True,
             most_rounds=120,
         ),
         _tuning(private=True),
