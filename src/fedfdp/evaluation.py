@@ -13,7 +13,7 @@ from fedfdp.fairness.metrics import ClientResults
 from fedfdp.learner import Learner
 from fedfdp.records import Weights
 
-BATCH = 1024
+BATCH = 256  # what fits in a core's cache: larger batches are slower
 
 
 class Evaluator:

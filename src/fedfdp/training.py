@@ -4,6 +4,7 @@ import copy
 import hashlib
 import json
 import math
+import os
 import platform
 import time
 from collections.abc import Callable
@@ -39,6 +40,7 @@ from fedfdp.settings import plain
 from fedfdp.trainer import Late, Progress, Step, Trainer
 
 CHECKPOINT_SECONDS = 15.0
+MOST_THREADS = 16
 
 
 @dataclass(frozen=True)
@@ -124,9 +126,8 @@ def train(
     }
     before = torch.get_num_threads()
     with ExitStack() as stack:
-        if threads:
-            torch.set_num_threads(threads)
-            stack.callback(torch.set_num_threads, before)
+        torch.set_num_threads(threads or default_threads())
+        stack.callback(torch.set_num_threads, before)
         folder = None
         if out is not None:
             folder = _folder(Path(out), resume, config or settings, identity)
@@ -291,6 +292,14 @@ class _Run:
             "identity": self.identity,
             "versions": {"fedfdp": version("fedfdp"), "torch": torch.__version__, "python": platform.python_version()},
         }
+
+
+def default_threads() -> int:
+    """One a core this process may use, up to where small batches stop gaining; OMP_NUM_THREADS has the last word."""
+    if "OMP_NUM_THREADS" in os.environ:
+        return torch.get_num_threads()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, MOST_THREADS)
 
 
 def finite(values: dict[str, float]) -> dict[str, float | None]:
