@@ -1,0 +1,179 @@
+"""Successive halving: every candidate trains a little, the better part goes on from where it stopped, and so on.
+
+A candidate is one run with one folder from first to last: a stopped run keeps its checkpoint, and the same call goes
+on from whatever is on disk. Holds no results of its own.
+"""
+
+import math
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedfdp.config import Config
+from fedfdp.errors import FedFDPError, RunError
+from fedfdp.runs.folder import RunFolder
+from fedfdp.runs.store import Store
+from fedfdp.runs.sweep import default_jobs
+from fedfdp.training import Update
+from fedfdp.tuning.grid import Candidate
+from fedfdp.tuning.pareto import Outcome, ranked
+
+ETA = 3
+RUNGS = 3
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What came of each candidate, by its place in the list: how far it went, what it reached, what went wrong."""
+
+    outcomes: Mapping[int, Outcome]
+    finished: tuple[int, ...]
+    failed: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class Heard:
+    """One candidate is at one rung; `outcome` is None where it failed."""
+
+    rung: int
+    of: int
+    candidate: int
+    done: int
+    asked: int
+    outcome: Outcome | None
+
+
+class _RungReached(KeyboardInterrupt):
+    """Ends a run at a rung. To the run it is an interrupt: it saves itself, to be continued."""
+
+
+def rungs(rounds: int, *, eta: int = ETA, count: int = RUNGS) -> list[int]:
+    """The rounds after which candidates are compared: R/η², R/η and R, or fewer where R is small."""
+    levels = min(count - 1, int(math.log(rounds, eta) + 1e-9))
+    unit = rounds // eta**levels
+    return [unit * eta**level for level in range(levels)] + [rounds]
+
+
+def tune(
+    candidates: Sequence[Candidate],
+    root: Path,
+    *,
+    eta: int = ETA,
+    jobs: int | None = None,
+    hear: Callable[[Heard], None] = lambda heard: None,
+) -> Tuned:
+    """Runs candidates below `root` until few enough are left to be run to the end. Called again, it goes on."""
+    ladders = [rungs(_rounds(candidate.config), eta=eta) for candidate in candidates]
+    levels = max(map(len, ladders))
+    runs = [replace(c.config, threads=1, eval_every=ladder[0]) for c, ladder in zip(candidates, ladders, strict=True)]
+    alive = list(range(len(candidates)))
+    outcomes: dict[int, Outcome] = {}
+    failed: dict[int, str] = {}
+    with _pool(min(jobs or default_jobs(), len(candidates))) as pool:
+        for level in range(levels):
+            # A shorter ladder joins late: all end at the last level.
+            asked = {i: ladders[i][max(0, level - levels + len(ladders[i]))] for i in alive}
+            reached: dict[int, Outcome] = {}
+            for done, (i, came) in enumerate(_answers(pool, runs, root, asked), start=1):
+                if isinstance(came, Outcome):
+                    reached[i] = outcomes[i] = came
+                else:
+                    failed[i] = came
+                hear(Heard(level + 1, levels, i, done, len(asked), reached.get(i)))
+            alive = ranked({i: reached[i] for i in sorted(reached)})
+            if level + 1 < levels:
+                alive = alive[: math.ceil(len(alive) / eta)]
+    if not alive:
+        raise RunError(f"no setting could be run to its end; the first: {next(iter(failed.values()))}")
+    return Tuned(outcomes, tuple(alive), failed)
+
+
+def advance(config: Config, root: Path, to: int) -> Outcome:
+    """What this run has reached after `to` rounds, training so far first where it has not been."""
+    store = Store(root)
+    folder = store.run(config)
+    if (known := _reached(folder, to)) is not None:
+        return known
+
+    def stop(update: Update) -> None:
+        if to <= update.step.round < update.step.rounds:
+            raise _RungReached
+
+    with suppress(_RungReached):
+        store.complete(config, stop)
+    found = _reached(folder, to)
+    if found is None:
+        raise RunError(
+            f"{folder.path} was not evaluated after round {to}; give the --eta it was begun with, or another --out"
+        )
+    return found
+
+
+def _answers(
+    pool: ProcessPoolExecutor | None, runs: Sequence[Config], root: Path, asked: Mapping[int, int]
+) -> Iterator[tuple[int, Outcome | str]]:
+    """What each candidate reached, or what went wrong, as it comes in; in this process where there is no pool."""
+    if pool is None:
+        for i, to in asked.items():
+            yield i, _attempt(runs[i], root, to)
+        return
+    waiting = {pool.submit(_attempt, runs[i], root, to): i for i, to in asked.items()}
+    for future in as_completed(waiting):
+        yield waiting[future], future.result()
+
+
+def _attempt(config: Config, root: Path, to: int) -> Outcome | str:
+    try:
+        return advance(config, root, to)
+    except FedFDPError as error:
+        return str(error)
+
+
+@contextmanager
+def _pool(jobs: int) -> Iterator[ProcessPoolExecutor | None]:
+    """Processes to run in, or None for this one."""
+    if jobs == 1:
+        yield None
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with, initargs=(os.getpid(),)) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process soon after its parent, however that ended: a run on disk takes no harm from it."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _reached(folder: RunFolder, to: int) -> Outcome | None:
+    """From the run's metrics; a run whose budget ended it earlier counts as it ended."""
+    history = folder.metrics()
+    for entry in history:
+        if entry["round"] == to and (folder.finished or to < _rounds_of(folder)):
+            return Outcome.of(entry)
+    return Outcome.of(history[-1]) if folder.finished and history[-1]["round"] < to else None
+
+
+def _rounds_of(folder: RunFolder) -> int:
+    return int(folder.config()["rounds"])
+
+
+def _rounds(config: Config) -> int:
+    assert config.rounds is not None  # candidates are resolved
+    return config.rounds
