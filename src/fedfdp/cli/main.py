@@ -11,6 +11,7 @@ from fedfdp.cli.plan import plan
 from fedfdp.cli.reproduce import reproduce
 from fedfdp.cli.run import run
 from fedfdp.cli.show import show
+from fedfdp.cli.tune import tune
 from fedfdp.errors import FedFDPError
 
 app = typer.Typer(
@@ -25,6 +26,7 @@ app.command("show")(show)
 app.command("plan")(plan)
 app.command("bench")(bench)
 app.command("lambda")(lambda_star)
+app.command("tune")(tune)
 app.command("reproduce")(reproduce)
 app.add_typer(data.app, name="data")
 app.add_typer(runs.app, name="runs")
