@@ -26,13 +26,14 @@ def test_a_table_is_measured_once_and_then_only_shown(fedfdp, kept, tmp_path):
         assert cell["accuracy"] == {"mean": summary["accuracy"], "spread": None}
         assert cell["psi"]["mean"] == summary["psi"]
     assert err.count("started") == 2
-    code, again, err = fedfdp(*TWO, "--out", kept, "--json", "--figure", tmp_path / "table3.pdf")
+    code, again, err = fedfdp(*TWO, "--out", kept, "--json", "--save", "results")
     assert code == 0
     assert json.loads(again) == document
     assert "started" not in err
-    assert (tmp_path / "table3.pdf").stat().st_size > 5_000
-    code, page, _ = fedfdp(*TWO, "--out", kept, "--markdown")
-    assert "| FedAvg |" in page
+    saved = tmp_path / "results"
+    assert json.loads((saved / "table3-mnist-smoke.json").read_text()) == document
+    assert "| FedAvg |" in (saved / "table3-mnist-smoke.md").read_text()
+    assert all((saved / f"table3-mnist-smoke.{kind}").stat().st_size > 5_000 for kind in ("png", "pdf"))
     code, shown, _ = fedfdp(*TWO, "--out", kept)
     assert "93.40 ± 0.47" in shown
     assert "scale smoke, seed 0" in shown

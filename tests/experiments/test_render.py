@@ -120,8 +120,8 @@ def test_figures_are_drawn_also_where_a_target_was_missed(tmp_path, name):
 
 def test_tuning_takes_the_highest_accuracy_then_the_lower_psi():
     experiment = narrowed(experiments()["tune-private"], datasets=["mnist"], methods=["fedavg"])
-    reached = {4.0: (0.80, 0.1), 8.0: (0.90, 0.3), 16.0: (0.90, 0.2), 32.0: (None, None)}
+    reached = {2.0: (0.80, 0.1), 4.0: (0.90, 0.3), 8.0: (0.90, 0.2), 16.0: (None, None)}
     cells = tuple(Cell(experiment.rows[0], c, (found(100, *reached[c.x]),)) for c in experiment.columns)
     results = Results(experiment, SCALES["small"], (100,), cells)
-    assert tuning.chosen(results)["mnist"]["fedavg"].column.x == 16.0
-    assert "fedavg = 16.0  # 90.00%, Ψ 2.0e-01" in tuning.to_toml(results)
+    assert tuning.chosen(results)["mnist"]["fedavg"].column.x == 8.0
+    assert "fedavg = 8.0  # 90.00%, Ψ 2.0e-01" in tuning.to_toml(results)

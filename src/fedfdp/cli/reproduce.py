@@ -4,7 +4,7 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,8 +29,9 @@ def reproduce(
         "runs/reproduce"
     ),
     log: Annotated[str | None, typer.Option(help="Also log to tensorboard or mlflow.")] = None,
-    figure: Annotated[Path | None, typer.Option(help="Draw into this file: .png, .pdf or .svg.")] = None,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print as a page's section.")] = False,
+    save: Annotated[
+        Path | None, typer.Option(help="Also write it into this folder: .json, .md, .png and .pdf.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON, and nothing else.")] = False,
 ) -> None:
     """Run a table or figure of the paper and set what was measured beside what was printed.
@@ -44,19 +45,20 @@ def reproduce(
     find_scale(scale)
     check_tracking(log)
     if name == "table1":
-        _table1(scale, as_json=as_json, as_markdown=as_markdown)
+        _table1(scale, save, as_json=as_json)
         return
     rows = [part.strip() for part in methods.split(",")] if methods else []
     experiment = runner.narrowed(specs.find(name), datasets=dataset or [], methods=rows)
     results = _run(experiment, scale, out, seeds=seeds, jobs=jobs, log=log)
-    if figure is not None:
+    if save is not None:
         from fedfdp.experiments.figures import draw
 
-        draw(results, figure)
+        file = save / "-".join([name, *(dataset or []), scale])
+        _write(file, results.to_dict(), render.markdown(results))
+        for suffix in (".png", ".pdf"):
+            draw(results, file.with_name(file.name + suffix))
     if as_json:
         print(json.dumps(results.to_dict(), indent=1))
-    elif as_markdown:
-        print(render.markdown(results), end="")
     else:
         print(render.text(results, width=None if sys.stdout.isatty() else 200), end="")
         if name.startswith("tune"):
@@ -83,17 +85,26 @@ def _run(
         raise SystemExit(130) from None
 
 
-def _table1(scale: str, *, as_json: bool, as_markdown: bool) -> None:
+def _table1(scale: str, save: Path | None, *, as_json: bool) -> None:
     from fedfdp.experiments import communication, render
     from fedfdp.experiments.scales import find_scale
 
     chosen = find_scale(scale)
     rows = communication.communication(chosen)
-    if as_json:
-        print(json.dumps(communication.to_dict(rows, chosen), indent=1))
-        return
-    block = communication.block(rows, chosen)
-    print(render.block_markdown(block) if as_markdown else render.block_text(block, width=160), end="")
+    found, block = communication.to_dict(rows, chosen), communication.block(rows, chosen)
+    if save is not None:
+        _write(save / f"table1-{scale}", found, f"### table1: communication\n\n{render.block_markdown(block)}")
+    print(json.dumps(found, indent=1) if as_json else render.block_text(block, width=160), end="")
+
+
+def _write(file: Path, found: dict[str, Any], page: str) -> None:
+    """The raw numbers and the page's section; names hold dots, so suffixes are added by hand."""
+    from fedfdp.runs.folder import RunFolder
+
+    with RunFolder(file.parent).writing():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.with_name(f"{file.name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        file.with_name(f"{file.name}.md").write_text(page, encoding="utf-8")
 
 
 def _interrupt(signum: int, frame: object) -> None:
