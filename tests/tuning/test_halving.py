@@ -80,6 +80,7 @@ def test_what_is_done_is_not_done_again(tried, halved, monkeypatch):
     assert tune(tried, root, jobs=1) == tuned
 
 
+@pytest.mark.slow
 def test_two_processes_find_what_one_does(tried, halved, tmp_path):
     few = [tried[i] for i in (0, 6, 7)]
     alone, together = (tune(few, tmp_path / str(jobs), jobs=jobs) for jobs in (1, 2))
