@@ -13,6 +13,7 @@ from typing import Any, Literal
 from fedfdp import algorithms
 from fedfdp.algorithms import Algorithm
 from fedfdp.budget import resolve_privacy
+from fedfdp.engines.flower.settings import Flower
 from fedfdp.errors import SettingError, nearest
 from fedfdp.participation import Participation
 from fedfdp.privacy.dpsgd import DPSGD
@@ -66,7 +67,7 @@ class Config:
     seed: int = 0
     rounds: int | None = None
     eval_every: int | None = None
-    engine: Literal["local"] = "local"
+    engine: Literal["local", "flower"] = "local"
     fused: bool = True
     device: str = "cpu"
     randomness: Literal["seeded", "secure"] = "seeded"
@@ -77,6 +78,7 @@ class Config:
     privacy: DPSGD | None = None
     server: Server = field(default_factory=Server)
     participation: Participation = field(default_factory=Participation)
+    flower: Flower | None = None  # across machines: where, with whom, how long to wait
 
     def __post_init__(self) -> None:
         _require(self.rounds is None or self.rounds >= 1, "rounds", self.rounds, "1 or more", "100 is usual")
@@ -129,7 +131,14 @@ def from_dict(values: dict[str, Any]) -> Config:
     return Config(**{f.name: getattr(top, f.name) for f in dataclasses.fields(_Top)}, **parts)
 
 
-SECTIONS = {"data": Data, "model": Model, "privacy": DPSGD, "server": Server, "participation": Participation}
+SECTIONS = {
+    "data": Data,
+    "model": Model,
+    "privacy": DPSGD,
+    "server": Server,
+    "participation": Participation,
+    "flower": Flower,
+}
 
 _Top = dataclasses.make_dataclass(
     "_Top",

@@ -7,7 +7,7 @@ from typing import Literal
 
 from fedfdp.algorithms import ALGORITHMS
 from fedfdp.algorithms.base import Algorithm
-from fedfdp.engines.flower.security import loopback
+from fedfdp.engines.flower.settings import loopback
 from fedfdp.engines.flower.terms import Terms
 from fedfdp.errors import SettingError
 from fedfdp.models import MODELS

@@ -106,14 +106,6 @@ def read_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
 _KEY_FIX = "make a pair with: fedfdp node --make-key PATH"
 
 
-def loopback(host: str) -> bool:
-    """Whether this name or address never leaves the machine."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
 ) -> x509.CertificateBuilder:

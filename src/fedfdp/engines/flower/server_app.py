@@ -8,7 +8,7 @@ import logging
 import secrets
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,7 +31,6 @@ from fedfdp.errors import SettingError
 from fedfdp.privacy.randomness import Seeded
 from fedfdp.privacy.secure import Secure
 from fedfdp.records import digest
-from fedfdp.settings import parse
 from fedfdp.trainer import Progress, Trainer
 from fedfdp.training import Result, Update, _folder, _Run
 
@@ -50,11 +49,10 @@ class Network:
 
 
 def load(source: str, overrides: list[str] | None = None) -> tuple[Config, Flower]:
-    """A run's config and its [flower] section."""
-    values = configs.layered(source, overrides or [])
-    section = values.pop("flower", {})
-    values["engine"] = "local"  # the same run, wherever its clients are
-    return configs.from_dict(values), parse(Flower, section, "flower")
+    """A run's config and its [flower] section, whose paths are relative to the file."""
+    config = configs.load(source, overrides or [])
+    found = (config.flower or Flower()).below(Path(source).parent)
+    return replace(config, engine="flower", flower=found), found
 
 
 def coordinate(

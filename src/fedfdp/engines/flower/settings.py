@@ -1,8 +1,9 @@
 """The [flower] section of a run's config: where the coordinator listens, whom it lets in, and how long it waits."""
 
-from dataclasses import dataclass, field
+import ipaddress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from fedfdp.engines.flower.security import loopback
 from fedfdp.errors import SettingError
 
 
@@ -40,7 +41,25 @@ class Flower:
         if self.quorum is not None and not 1 <= self.quorum <= (most or 1):
             raise SettingError("flower.quorum", self.quorum, f"1 to {most}, the number of nodes")
 
+    def below(self, folder: Path) -> "Flower":
+        """The same with its files' paths relative to a folder."""
+
+        def place(path: str | None) -> str | None:
+            return None if path is None else str(folder / path)
+
+        keys = {name: str(folder / path) for name, path in self.nodes.items()}
+        authority, certificate, key = place(self.authority), place(self.certificate), place(self.key)
+        return replace(self, nodes=keys, authority=authority, certificate=certificate, key=key)
+
     @property
     def enough(self) -> int:
         """Uploads without which a round does not count."""
         return self.quorum or len(self.nodes) // 2 + 1
+
+
+def loopback(host: str) -> bool:
+    """Whether this name or address never leaves the machine."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
