@@ -2,7 +2,7 @@
 
     python scripts/compare_participation.py --out /tmp/participation
 
-MNIST, 30 % of the records, ten clients, Dirichlet(0.1), small CNN, 200 rounds, seed 0. Private: σ = 1, q = 0.05;
+MNIST, ten clients, Dirichlet(0.1), small CNN, 200 rounds, averaged weights, seed 0. Private: σ = 1, q = 0.05;
 FedFair, which has no private form, with one local epoch. Finished runs are kept and not run again.
 """
 
@@ -17,7 +17,7 @@ from fedfdp.participation import Participation
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.launch import federation_of, launch
 
-COMMON = ["data.fraction=0.3", "rounds=200", "eval_every=200", "seed=0", "server.average=0.95"]
+COMMON = ["rounds=200", "eval_every=200", "seed=0", "server.average=0.95"]
 PRIVATE = ["privacy.sigma=1.0", "privacy.epsilon=20", "privacy.accountant=rdp"]
 OWN = {
     "fedfair": ["privacy=none", "algorithm.lr=0.1", "algorithm.local_epochs=1", "rounds=30", "server.average=0"],

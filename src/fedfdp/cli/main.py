@@ -5,6 +5,7 @@ import sys
 import typer
 
 from fedfdp.cli import data, runs
+from fedfdp.cli.audit import audit
 from fedfdp.cli.bench import bench
 from fedfdp.cli.lambda_star import lambda_star
 from fedfdp.cli.plan import plan
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.command("run")(run)
 app.command("show")(show)
 app.command("plan")(plan)
+app.command("audit")(audit)
 app.command("bench")(bench)
 app.command("lambda")(lambda_star)
 app.command("tune")(tune)
