@@ -13,7 +13,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from torch import nn
 
+from fedfdp.algorithms.base import LossQuery
+from fedfdp.client import LocalClient
+from fedfdp.data import Federation
+from fedfdp.fairness.coefficients import PlainClip
+from fedfdp.learner import Learner, squared_error
+from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.randomness import Key, Seeded
 from fedfdp.privacy.secure import Secure, box_muller, grid_step, to_grid_
 
@@ -168,3 +175,21 @@ def test_the_attack_reads_single_precision_and_not_the_grid():
     noise = [torch.randn(n, generator=torch.Generator().manual_seed(i)) for i in (0, 1)]
     assert told_apart(noise[0].numpy(), (noise[1] + 1.0).numpy()) > 0.8  # next to 0 nearly every output
     assert told_apart(released(0.0, n), released(1.0, n)) == 0.0
+
+
+def test_a_client_releases_multiples_of_the_grid():
+    x, y = torch.full((3, 1), 0.123457), torch.tensor([1.0, 2.0, 3.0])
+    data = Federation.from_clients({"a": (x, y, x, y)}, classes=None).clients[0]
+    model = nn.Linear(1, 1, bias=False)
+    privacy = DPSGD(epsilon=None, sigma=1.5, sigma_loss=5.0, q=1.0, clip=0.7)
+    client = LocalClient(data, Learner(model, squared_error), privacy=privacy, randomness=Secure(), round=0)
+    batch = next(client.batches(steps=1, epochs=None, batch_size=1))
+    answer = batch.release(
+        client.learner.initial(), coefficient=PlainClip(0.7), loss=LossQuery(2.5, count=True), count_norms=True
+    )
+    scales = {"gradient": 1.5 * 0.7, "loss": 5.0 * 2.5, "losses_within": 10.0, "norms_within": 10.0}
+    numbers = [float(answer.gradient["weight"]), answer.loss, answer.losses_within, answer.norms_within]
+    for number, (what, scale) in zip(numbers, scales.items(), strict=True):
+        cells = number * 3 / grid_step(scale)  # times the divisor q·n
+        assert cells == pytest.approx(round(cells), abs=1e-3), what
+        assert abs(number * 3) < 12 * scale
