@@ -81,7 +81,7 @@ def test_a_killed_node_a_slow_one_and_strangers(tmp_path, caplog):
     config = configs.load("digits", [*settings, "model.name=slow_model:SlowLinear"]).resolved()
     place, out = tmp_path / "nodes", tmp_path / "run"
     names = [f"client-{i}" for i in range(5)]
-    flower = prepare(config, Flower(quorum=3, deadline=12.0, wait=120.0), place, names)
+    flower = prepare(config, Flower(quorum=3, deadline=12.0, wait=400.0), place, names)
     slow = place / "client-4.toml"
     slow.write_text(slow.read_text().replace("evaluate = true", "evaluate = false"))
 
@@ -106,7 +106,7 @@ def test_a_killed_node_a_slow_one_and_strangers(tmp_path, caplog):
             nodes["client-1"].wait()
         if update.step.round == 3:
             nodes["client-1"] = start("client-1")
-            end = time.monotonic() + 120
+            end = time.monotonic() + 300
             while "connected" not in _last_start(place / "client-1.log") and time.monotonic() < end:
                 time.sleep(0.2)
             time.sleep(1.0)
@@ -154,7 +154,7 @@ def test_a_killed_coordinator_goes_on_and_nobody_pays_twice(tmp_path):
     config = configs.load("digits", settings).resolved()
     place, out = tmp_path / "nodes", tmp_path / "run"
     names = [f"client-{i}" for i in range(3)]
-    flower = prepare(config, Flower(quorum=3, deadline=60.0, wait=120.0), place, names)
+    flower = prepare(config, Flower(quorum=3, deadline=60.0, wait=400.0), place, names)
     section = {k: v for k, v in vars(flower).items() if v is not None}
     (place / "server.toml").write_text(tomli_w.dumps({**config.to_dict(), "flower": section}))
     nodes = [start_node(place / f"{name}.toml", place / f"{name}.log") for name in names]
@@ -162,13 +162,13 @@ def test_a_killed_coordinator_goes_on_and_nobody_pays_twice(tmp_path):
     server = None
     try:
         server = subprocess.Popen([*command, "--out", str(out)], stderr=subprocess.DEVNULL, start_new_session=True)
-        end = time.monotonic() + 150
+        end = time.monotonic() + 400
         while not ((out / "arrivals.jsonl").exists() and len(used(out)) >= 3) and time.monotonic() < end:
             time.sleep(0.02)
         server.kill()
         server.wait()
         assert 3 <= len(used(out)) < 6
-        done = subprocess.run([*command, "--resume", str(out)], capture_output=True, text=True, timeout=200)
+        done = subprocess.run([*command, "--resume", str(out)], capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
     finally:
         stop([*nodes, *([server] if server is not None else [])])

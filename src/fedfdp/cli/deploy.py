@@ -27,6 +27,9 @@ def local(
     import logging
     import signal
 
+    from fedfdp.engines.flower import require_flower
+
+    require_flower()
     from fedfdp.cli.progress import Watcher
     from fedfdp.engines.flower.deploy import deploy_local
     from fedfdp.engines.flower.server_app import load

@@ -14,8 +14,10 @@ def node(
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Take part with your own records: what is released, and how much of it, is decided here."""
+    from fedfdp.engines.flower import require_flower
     from fedfdp.errors import SettingError
 
+    require_flower()
     if make_key is not None:
         from fedfdp.engines.flower.security import make_node_key
 

@@ -18,8 +18,10 @@ def server(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary, as JSON, alone on stdout.")] = False,
 ) -> None:
     """Coordinate a run: listen for the nodes that are registered, and train with them round by round."""
+    from fedfdp.engines.flower import require_flower
     from fedfdp.errors import SettingError
 
+    require_flower()
     if make_certificates is not None:
         from fedfdp.engines.flower.security import make_certificates as make
 
