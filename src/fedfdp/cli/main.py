@@ -4,13 +4,15 @@ import sys
 
 import typer
 
-from fedfdp.cli import data, runs
+from fedfdp.cli import data, deploy, runs
 from fedfdp.cli.audit import audit
 from fedfdp.cli.bench import bench
 from fedfdp.cli.lambda_star import lambda_star
+from fedfdp.cli.node import node
 from fedfdp.cli.plan import plan
 from fedfdp.cli.reproduce import reproduce
 from fedfdp.cli.run import run
+from fedfdp.cli.server import server
 from fedfdp.cli.show import show
 from fedfdp.cli.tune import tune
 from fedfdp.errors import FedFDPError
@@ -30,6 +32,9 @@ app.command("bench")(bench)
 app.command("lambda")(lambda_star)
 app.command("tune")(tune)
 app.command("reproduce")(reproduce)
+app.command("node")(node)
+app.command("server")(server)
+app.add_typer(deploy.app, name="deploy")
 app.add_typer(data.app, name="data")
 app.add_typer(runs.app, name="runs")
 
