@@ -173,6 +173,6 @@ class PrivateBatch:
         noised = noised.to(values[0].device).mul_(scale)
         for part, value in zip(torch.split(noised, sizes), values, strict=True):
             part.add_(value.flatten())
-        if noised.dtype == torch.float64:  # from the operating system's entropy: leave no low-order bits to read
+        if not self.client.randomness.repeatable:  # a deployment: leave no low-order bits to read
             to_grid_(noised, scale)
         return noised.div_(self.expected)
