@@ -1,4 +1,4 @@
-"""Real processes over loopback, with TLS and node keys. One short run is always made; the rest by `make test-slow`."""
+"""Real processes over loopback, with TLS and node keys: by `make test-slow`. The same without processes is fast."""
 
 import json
 import os
@@ -56,19 +56,16 @@ def same_as_local(tmp_path, *method: str) -> None:
     assert "this was a simulation" in (tmp_path / "run" / "privacy.md").read_text()
 
 
-def test_three_real_nodes_give_the_same_bits_as_one_process(tmp_path):
-    same_as_local(tmp_path, "algorithm.name=fedfdp", "algorithm.lr=0.5", "algorithm.loss_bound=mean")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [
+        ("algorithm.name=fedfdp", "algorithm.lr=0.5", "algorithm.loss_bound=mean"),
         ("algorithm.name=fedavg", "algorithm.lr=0.5"),
         ("algorithm.name=scaffold", "algorithm.lr=0.5", "algorithm.local_steps=3"),
     ],
 )
-def test_three_real_nodes_give_the_same_bits_for_other_methods(tmp_path, method):
+def test_three_real_nodes_give_the_same_bits_as_one_process(tmp_path, method):
     same_as_local(tmp_path, *method)
 
 
