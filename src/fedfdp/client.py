@@ -3,6 +3,7 @@
 Whatever a method asks, nothing but noised values comes out of a private batch, and each batch answers once.
 """
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,15 +56,16 @@ class LocalClient:
         self.prefetched: Prefetched | None = None
         self.last_positions: Tensor | None = None
         self._drawn: dict[int, Tensor] = {}
+        self._steps = itertools.count()  # over the whole round: no batch and no noise is ever drawn a second time
 
     def key(self, purpose: str) -> Key:
         return Key(self.name, self.round, self.attempt, purpose)
 
     def batches(self, *, steps: int | None, epochs: int | None, batch_size: int) -> Iterator[Batch]:
         if self.privacy is not None:
-            return (PrivateBatch(self, self.privacy, k) for k in range(steps or 0))
+            return (PrivateBatch(self, self.privacy, next(self._steps)) for _ in range(steps or 0))
         wanted = steps if steps is not None else (epochs or 1) * math.ceil(self.records / batch_size)
-        return (PlainBatch(self, positions, k) for k, positions in enumerate(self._minibatches(wanted, batch_size)))
+        return (PlainBatch(self, positions, next(self._steps)) for positions in self._minibatches(wanted, batch_size))
 
     def _minibatches(self, count: int, batch_size: int) -> Iterator[Tensor]:
         """So many minibatches of shuffled records, reshuffled whenever all were seen."""
@@ -133,7 +135,7 @@ class PrivateBatch:
             gradient = self._noised(total)
             losses = total.losses
             if loss is not None and loss.at is not None:
-                losses = client.learner.losses(loss.at(gradient), *self._records())
+                losses = client.learner.private_losses(loss.at(gradient), *self._records())
 
         released_loss = losses_within = norms_within = None
         if loss is not None:

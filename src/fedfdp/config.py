@@ -84,7 +84,9 @@ class Config:
         _require(self.rounds is None or self.rounds >= 1, "rounds", self.rounds, "1 or more", "100 is usual")
         every = self.eval_every
         _require(every is None or every >= 1, "eval_every", every, "1 or more", "leave it out for about 15 looks")
-        _require(self.threads is None or self.threads >= 1, "threads", self.threads, "1 or more", "leave it out")
+        fits = self.threads is None or 1 <= self.threads <= 1024
+        _require(fits, "threads", self.threads, "from 1 to 1024", "leave it out for one a core")
+        _require(0 <= self.seed < 2**63, "seed", self.seed, "from 0 to 2^63 − 1", "0 is usual")
 
     def resolved(self) -> "Config":
         """The same with nothing left open: ε, σ or rounds solved, and checked against each other."""

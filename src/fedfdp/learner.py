@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from fedfdp.errors import DataError
 from fedfdp.fairness.coefficients import Coefficient
-from fedfdp.privacy.clipping import ClippedSum, clipped_sum
+from fedfdp.privacy.clipping import ClippedSum, clipped_sum, record_losses
+from fedfdp.privacy.clipping.fast import buffers_kept
 from fedfdp.privacy.randomness import Key, Randomness
 from fedfdp.records import Weights
 
@@ -50,7 +51,8 @@ class Learner:
     def gradient(self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient) -> tuple[Weights, Tensor]:
         """The plain mean of c_j g_j, nothing clipped, and the losses. For runs without privacy."""
         model, x, y = self.load(weights).train(), self._images_last(x), y.to(self.device)
-        losses = self.loss_fn(model(x), y)
+        with buffers_kept(model):
+            losses = self.loss_fn(model(x), y)
         with torch.no_grad():
             wanted = coefficient(losses.detach(), torch.zeros_like(losses))
         mean = torch.dot(losses, wanted) / max(len(losses), 1)
@@ -59,13 +61,18 @@ class Learner:
         return {n: torch.zeros_like(p) if g is None else g for (n, p), g in named}, losses.detach()
 
     def losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
-        """One loss a record, in training mode: what a released loss is made of."""
-        with torch.no_grad():
+        """One loss a record, in training mode, all records in one pass. For what is not released under privacy."""
+        with buffers_kept(self.model), torch.no_grad():
             return self.loss_fn(self.load(weights).train()(self._images_last(x)), y.to(self.device))
+
+    def private_losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
+        """One loss a record that no other record of the batch has a part in: what a released loss is made of."""
+        model, x, y = self.load(weights).train(), x.to(self.device), y.to(self.device)
+        return record_losses(model, self.loss_fn, x, y)
 
     def judge(self, weights: Weights, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """One loss a record and whether it was classified right (NaN in regression), in evaluation mode."""
-        with torch.inference_mode():
+        with buffers_kept(self.model), torch.inference_mode():
             output, y = self.load(weights).eval()(self._images_last(x)), y.to(self.device)
             losses = self.loss_fn(output, y)
             if y.is_floating_point():
@@ -84,11 +91,8 @@ class Learner:
 
     @contextmanager
     def randomly(self, randomness: Randomness, key: Key) -> Iterator[None]:
-        """Where dropout and its like draw from that key; torch's global state is left as it was."""
-        if not self.stochastic:
-            yield
-            return
-        with torch.random.fork_rng():
+        """Where whatever a forward pass draws comes from that key; torch's global state is left as it was."""
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**62, (), generator=randomness.generator(key))))
             yield
 

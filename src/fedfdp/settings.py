@@ -22,7 +22,7 @@ def parse(kind: type[T], values: object, section: str) -> T:
         return TypeAdapter(kind).validate_python(values)
     except ValidationError as invalid:
         first = invalid.errors()[0]
-        place = ".".join([section, *(str(part) for part in first["loc"] if part in known)])
+        place = ".".join(filter(None, [section, *(str(part) for part in first["loc"] if part in known)]))
         raise SettingError(place, first["input"], first["msg"].lower()) from None
 
 

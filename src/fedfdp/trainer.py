@@ -48,6 +48,7 @@ class Progress:
     memories: dict[str, Any] = field(default_factory=dict)
     late: tuple[Late, ...] = ()
     seconds: float = 0.0
+    charged: int = 0  # what the ledgers showed when this was written to disk
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,7 @@ class Trainer:
             ("memories", dict[str, method.Memory]),  # type: ignore[name-defined]
             ("late", tuple[late, ...]),  # type: ignore[valid-type]
             ("seconds", float),
+            ("charged", int),
         ]
         return make_dataclass("Progress", fields, frozen=True)
 

@@ -9,7 +9,7 @@ import platform
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from fedfdp.budget import resolve_privacy
 from fedfdp.config import algorithm_name
 from fedfdp.data import Federation
 from fedfdp.engines.local import LocalEngine
-from fedfdp.errors import RunError, SettingError
+from fedfdp.errors import RunError, SettingError, nearest
 from fedfdp.evaluation import Evaluator
 from fedfdp.learner import Learner, LossFunction, cross_entropy, squared_error
 from fedfdp.participation import Participation
@@ -33,7 +33,7 @@ from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.randomness import Seeded
 from fedfdp.privacy.secure import Secure
 from fedfdp.privacy.statement import statement
-from fedfdp.records import digest
+from fedfdp.records import Weights, digest
 from fedfdp.runs.folder import LEDGER, PRIVACY_JSON, PRIVACY_PAGE, RunFolder
 from fedfdp.server import Server
 from fedfdp.settings import plain
@@ -123,7 +123,9 @@ def train(
         "settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
         "data": federation.fingerprint(),
         "weights": digest(first),
+        "model": digest(_described(model, learner.loss_fn), dict(model.named_buffers()), _frozen(model)),
     }
+    _check_budgets(privacy, federation)
     before = torch.get_num_threads()
     with ExitStack() as stack:
         torch.set_num_threads(threads or default_threads())
@@ -205,8 +207,16 @@ class _Run:
             return
         progress = self.folder.load_checkpoint(self.trainer.progress_type())
         if progress is not None:
+            if self.book is not None and self.book.charged() < progress.charged:
+                raise RunError(
+                    f"{self.folder.path / LEDGER} shows less than what was spent when the checkpoint was written "
+                    f"({self.book.charged()} of {progress.charged} charges): it is missing or an older copy; put the "
+                    f"right one back, or start the run anew with another --out"
+                )
             late = tuple(Late(reply.made, reply.due, reply.upload) for reply in progress.late)
-            self.trainer.progress = Progress(progress.state, progress.server, progress.memories, late, progress.seconds)
+            self.trainer.progress = Progress(
+                progress.state, progress.server, progress.memories, late, progress.seconds, progress.charged
+            )
         self.folder.forget_metrics_after(self.trainer.progress.state.round)
         self.history = self.folder.metrics()
 
@@ -233,7 +243,8 @@ class _Run:
         if self.folder is not None:
             if self.book is not None:
                 self.book.sync()
-            self.folder.save_checkpoint(self.trainer.progress)
+            charged = self.book.charged() if self.book is not None else 0
+            self.folder.save_checkpoint(replace(self.trainer.progress, charged=charged))
 
     def _epsilon(self, *, final: bool) -> float | None:
         if self.book is None:
@@ -324,6 +335,25 @@ def _folder(path: Path, resume: bool, config: dict[str, Any], identity: dict[str
 def _device(name: str) -> str:
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise SettingError("device", name, "there is no such device here", "take cpu or auto")
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError):
+        raise SettingError("device", name, "there is no such device here", "take cpu or auto") from None
     return name
+
+
+def _check_budgets(privacy: DPSGD | None, federation: Federation) -> None:
+    names = [client.name for client in federation.clients]
+    for name, budget in (privacy.budgets if privacy else {}).items():
+        if name not in names:
+            known = nearest(name, names) if len(names) <= 50 else f"there are {len(names)} others"
+            raise SettingError(f"privacy.budgets.{name}", budget, f"no such client; {known}")
+
+
+def _described(model: nn.Module, loss: LossFunction) -> str:
+    """What is trained, in words: another architecture or loss is another run, and must not meet the same noise."""
+    return f"{model!r}\n{getattr(loss, '__module__', '')}:{getattr(loss, '__qualname__', repr(type(loss)))}"
+
+
+def _frozen(model: nn.Module) -> Weights:
+    return {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}

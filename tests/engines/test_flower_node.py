@@ -17,6 +17,7 @@ from fedfdp.privacy.accounting import epsilon
 from fedfdp.records import from_bytes, to_bytes
 
 SECURE = Policy(epsilon=8.0, max_q=0.2)  # what a node is unless its owner says otherwise: no seed, no evaluation
+RDP = ["privacy.epsilon=50", "privacy.accountant=rdp"]  # a large ε is slow to price exactly
 
 
 def weights_of(federation, seed=0):
@@ -129,7 +130,7 @@ def test_the_nodes_budget_ends_it_whatever_the_coordinator_wants(deployment):
         (["algorithm.name=scaffold"], {"algorithms": ("fedavg",)}, "policy.algorithms does not allow scaffold"),
         (["algorithm.name=fedavg"], {"min_sigma": 2.5}, "policy.min_sigma"),
         # a loss with little noise is a little-noised release of the batch, whatever the gradient's σ
-        (["algorithm.name=fedfdp", "privacy.sigma_loss=0.6", "privacy.epsilon=50"], {}, "policy.min_sigma"),
+        (["algorithm.name=fedfdp", "privacy.sigma_loss=0.6", *RDP], {}, "policy.min_sigma"),
         (["algorithm.name=fedavg"], {"max_q": 0.05}, "policy.max_q"),
         (["algorithm.name=fedavg", "privacy=none"], {}, "policy.without_privacy"),
         (["algorithm.name=fedavg", "model.name=torch.nn:Identity"], {}, "policy.models does not allow torch.nn"),

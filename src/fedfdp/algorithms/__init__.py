@@ -38,7 +38,7 @@ def find(name: str) -> type[Algorithm]:
         module, _, attribute = name.partition(":")
         try:
             kind = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, ValueError) as error:
             raise SettingError("algorithm.name", name, f"cannot be imported: {error}", "check PYTHONPATH") from None
         if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
             raise SettingError("algorithm.name", name, "not a class derived from fedfdp.algorithms.Algorithm")

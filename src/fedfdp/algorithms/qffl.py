@@ -45,7 +45,7 @@ class QFFL(Algorithm):
     def __post_init__(self) -> None:
         super().__post_init__()
         infinity = float("inf")
-        self.require(0 <= self.q_f < infinity, "q_f", "a fairness exponent of 0 or more", "1 is usual, 0 is FedAvg")
+        self.require(0 <= self.q_f <= 20, "q_f", "a fairness exponent from 0 to 20", "1 is usual, 0 is FedAvg")
         self.require(0 < self.loss_clip < infinity, "loss_clip", "a bound above 0 on a record's loss", "2.5 is usual")
         self.require(0 < self.loss_floor < infinity, "loss_floor", "above 0: losses are raised to powers", "0.01")
 

@@ -17,7 +17,7 @@ from fedfdp.learner import Learner
 from fedfdp.privacy.clipping import ClippedSum
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
-from fedfdp.privacy.randomness import Randomness
+from fedfdp.privacy.randomness import Key, Randomness
 from fedfdp.records import digest
 
 WAVE_RECORDS = 4096  # records whose clipped sums are computed in one pass …
@@ -112,7 +112,9 @@ class LocalEngine:
         x, y = self.federation.x[rows], self.federation.y[rows]
         sizes = [len(batch) for batch in batches]
         coefficient = self.algorithm.coefficient(broadcast, self.privacy)
-        total = self.learner.clipped(broadcast.weights, x, y, coefficient, sizes)
+        key = Key("", broadcast.round, clients[0].attempt, f"pass from {clients[0].name}")
+        with self.learner.randomly(self.randomness, key):
+            total = self.learner.clipped(broadcast.weights, x, y, coefficient, sizes)
         for client, part in zip(clients, _apart(total, sizes), strict=True):
             client.prefetched = Prefetched(broadcast.weights, coefficient, part)
 
@@ -123,7 +125,8 @@ class LocalEngine:
         if watch and client.last_positions is not None:
             x, y = client.data.train.take(client.last_positions)
             reached = w.add(broadcast.weights, upload.update)
-            self.local_losses[client.name] = float(self.learner.losses(reached, x, y).mean())
+            with self.learner.randomly(self.randomness, client.key("watch")):
+                self.local_losses[client.name] = float(self.learner.losses(reached, x, y).mean())
         return upload, memory
 
     def _check_paid(self, client: LocalClient, broadcast: Any) -> None:

@@ -10,6 +10,7 @@ from torch import nn
 
 from fedfdp.errors import SettingError, nearest
 from fedfdp.models.zoo import linear, mlp, paper_cnn, small_cnn
+from fedfdp.privacy.clipping.fast import buffers_kept
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "paper-cnn": paper_cnn,
@@ -36,14 +37,17 @@ def build(
         raise SettingError("model.arguments", arguments, allowed) from None
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return factory(**known, **arguments)
+        model = factory(**known, **arguments)
+    if not isinstance(model, nn.Module):
+        raise SettingError("model.name", name, f"makes a {type(model).__name__}, not a torch.nn.Module")
+    return model
 
 
 def check_output(model: nn.Module, *, input_shape: tuple[int, ...], outputs: int, classification: bool) -> None:
     """Raises unless the model takes such records and answers with one value for each output."""
     training = model.training
     try:
-        with torch.inference_mode():
+        with buffers_kept(model), torch.inference_mode():
             device = next(model.parameters()).device
             shape = tuple(model.eval()(torch.zeros(2, *input_shape, device=device)).shape)
     except (RuntimeError, ValueError) as error:
@@ -63,7 +67,7 @@ def _imported(path: str) -> Callable[..., nn.Module]:
     module, _, attribute = path.partition(":")
     try:
         factory = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         raise SettingError("model.name", path, f"cannot be imported: {error}", "check PYTHONPATH") from None
     if not callable(factory):
         raise SettingError("model.name", path, "neither a class nor a function that makes a module")

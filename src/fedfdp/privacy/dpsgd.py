@@ -32,7 +32,8 @@ class DPSGD:
 
     def __post_init__(self) -> None:
         _check(0 < self.q <= 1, "q", self.q, "a sampling rate in (0, 1]", "0.05 means 5 % of the records in a batch")
-        _check(_positive(self.clip), "clip", self.clip, "a finite bound above 0 on a gradient's norm", "0.1 is usual")
+        fits = 1e-12 <= self.clip <= 1e12
+        _check(fits, "clip", self.clip, "a finite bound above 0 on a gradient's norm (1e-12 to 1e12)", "0.1 is usual")
         _check(0 < self.delta < 1, "delta", self.delta, "a probability in (0, 1)", "take less than 1/records, as 1e-5")
         for name in ("epsilon", "sigma", "sigma_loss", "sigma_count"):
             value = getattr(self, name)

@@ -97,6 +97,10 @@ class LedgerBook(AbstractContextManager["LedgerBook"]):
         """The same for every round: cheap, never below, at most about half a percent above."""
         return max((ledger.epsilon_upper_bound() for ledger in self._dearest()), default=0.0)
 
+    def charged(self) -> int:
+        """Events charged so far, over all clients: a ledger only ever grows."""
+        return sum(count for ledger in self._ledgers.values() for _, _, count in ledger.history)
+
     def entries(self) -> Iterator[Entry]:
         if self._journal is None:
             raise RunError("a ledger in memory keeps totals, not entries; open it with a path to have them")

@@ -4,6 +4,6 @@ Never adds noise and never keeps a record.
 """
 
 from fedfdp.privacy.clipping.check import LayerReport, check_model
-from fedfdp.privacy.clipping.kernel import ClippedSum, clipped_sum
+from fedfdp.privacy.clipping.kernel import ClippedSum, clipped_sum, record_losses
 
-__all__ = ["ClippedSum", "LayerReport", "check_model", "clipped_sum"]
+__all__ = ["ClippedSum", "LayerReport", "check_model", "clipped_sum", "record_losses"]

@@ -16,7 +16,7 @@ from fedfdp.privacy.clipping.check import trainable
 from fedfdp.privacy.clipping.coefficients import Coefficient, bounded, wanted
 from fedfdp.privacy.clipping.contributions import Contribution, total_norms
 from fedfdp.privacy.clipping.fallback import loop_pass, vmap_pass
-from fedfdp.privacy.clipping.fast import Job, LossFn, buffers_kept, fast_pass
+from fedfdp.privacy.clipping.fast import Job, LossFn, buffers_kept, fast_pass, one_loss_a_record
 from fedfdp.privacy.clipping.groups import Groups, Sums
 from fedfdp.privacy.clipping.plan import Plan, forget, plan_for
 from fedfdp.privacy.clipping.tape import UnsupportedError
@@ -87,6 +87,21 @@ def clipped_sum(
         skipped=skipped,
         sensitivity=max(clip.tolist(), default=0.0) if isinstance(clip, Tensor) and clip.dim() else float(clip),
     )
+
+
+def record_losses(model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor) -> Tensor:
+    """One loss a record, (B,), that reads no other record: all at once where that was proven, one by one otherwise."""
+    params = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if not len(x):
+        return x.new_zeros(0, dtype=next(iter(params.values())).dtype)
+    with buffers_kept(model):
+        plan = plan_for(Job(model, loss_fn, params), x, y)
+    step, parts = 512 if plan.how == "rules" else 1, []
+    for start in range(0, len(x), step):
+        part = slice(start, start + step)
+        with buffers_kept(model), torch.no_grad():
+            parts.append(one_loss_a_record(loss_fn(model(x[part]), y[part]), len(x[part])))
+    return torch.cat(parts)
 
 
 def _pass(plan: Plan, job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution]]:

@@ -84,12 +84,14 @@ def examine(job: Job, x: Tensor, y: Tensor) -> tuple[Plan, bool]:
     few = torch.tensor(usable[:RECORDS], device=x.device)
     x, y, reasons = x[few], y[few], []
     with Still():
-        reference = _gradients(loop_pass(job, x, y)[1])
+        losses, alone = loop_pass(job, x, y)
+        reference = _gradients(alone)
         certain = all(bool(g.isfinite().all()) for g in reference.values())
         for images_last in (True, False):
             try:
                 layouts, held = _layouts(job, x, y, images_last=images_last)
-                found = fast_pass(job, x, y, layouts, images_last=images_last)[1]
+                together, found = fast_pass(job, x, y, layouts, images_last=images_last)
+                _same_losses(losses, together)
                 _agree(reference, found)
                 held += sum(c.rows.numel() for c in found if isinstance(c, Stored))
                 return Plan("rules", layouts, images_last, held // len(x)), certain
@@ -97,7 +99,9 @@ def examine(job: Job, x: Tensor, y: Tensor) -> tuple[Plan, bool]:
                 reasons.append(_first_line(error))
                 certain = certain and not isinstance(error, AmbiguousError)
         try:
-            _agree(reference, vmap_pass(job, x, y)[1])
+            together, found = vmap_pass(job, x, y)
+            _same_losses(losses, together)
+            _agree(reference, found)
             return Plan("vmap", reason=reasons[-1]), certain
         except Exception as error:
             return Plan("loop", reason=f"{reasons[-1]}; torch.func: {_first_line(error)}"), certain
@@ -109,6 +113,13 @@ def _first_line(error: Exception) -> str:
 
 def _gradients(contributions: list[Contribution]) -> dict[str, Tensor]:
     return {c.name: c.rows for c in contributions if isinstance(c, Stored)}
+
+
+def _same_losses(alone: Tensor, together: Tensor) -> None:
+    """Raise unless a record's loss is the same in a batch as alone: it is released, and it weighs the record."""
+    both_lost = ~alone.isfinite() & ~together.isfinite()
+    if not bool((both_lost | ((alone - together).abs() <= AGREE * alone.abs() + NOTHING)).all()):
+        raise UnsupportedError("a record's loss depends on other records, or on chance")
 
 
 def _agree(reference: dict[str, Tensor], found: list[Contribution]) -> None:
