@@ -219,6 +219,17 @@ def test_a_corrupt_memory_is_named_and_the_ledger_stays(secure):
         secure.start_node(100, "client-0")
 
 
+def test_a_node_whose_ledger_is_gone_does_not_begin_a_new_one(secure):
+    from fedfdp.errors import RunError
+
+    node_of(secure).answer(ask(secure))
+    node_of(secure).book.close()
+    for path in (secure.base / "client-0").glob("ledger*"):
+        path.unlink()
+    with pytest.raises(RunError, match="shows 0 of at least 1 charges"):
+        secure.start_node(100, "client-0")
+
+
 def test_a_node_file_is_read_with_its_paths_and_refuses_what_is_unsafe(tmp_path):
     text = 'name="n"\nserver="10.0.0.1:9092"\nfolder="state"\nkey="k"\ncertificate="c"\n[data]\nfile="d.npz"\n'
     (tmp_path / "node.toml").write_text(text)

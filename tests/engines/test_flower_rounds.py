@@ -66,6 +66,7 @@ def with_weight(tensor):
         (lambda a: pack(replace(a, record=b"\x80\x04K\x01.")), "not a valid Upload record"),
         (lambda a: pack(replace(a, spent="[[2.0, 1.0, 1]]")), "an impossible entry"),
         (lambda a: RecordDict({"fedfdp": ConfigRecord({"status": "ok"})}), "no Answer of this protocol"),
+        (lambda a: pack(replace(a, spent="[]")), "its ledger shows less than it did before"),
         (lambda a: RecordDict({}), "no Answer of this protocol"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from fedfdp.errors import DataError
 from fedfdp.privacy.accounting.accountant import Method, history_epsilon, upper_bound
-from fedfdp.privacy.accounting.events import Adjacency, History, merge
+from fedfdp.privacy.accounting.events import Adjacency, History, contains, merge
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,14 @@ class Accounts:
     histories: dict[str, History] = field(default_factory=dict)
 
     def report(self, client: str, spent: str) -> None:
-        self.histories[client] = parse_history(spent)
+        """A ledger only ever grows: one that shows less than before was lost, and its node is not to be used."""
+        history = parse_history(spent)
+        if not contains(history, self.histories.get(client, ())):
+            raise DataError("its ledger shows less than it did before")
+        self.histories[client] = history
+
+    def charged(self) -> int:
+        return sum(count for history in self.histories.values() for _, _, count in history)
 
     def ledger(self, client: str) -> Account:
         return Account(self.histories.get(client, ()), self.budgets.get(client), self.delta, self.method)

@@ -25,6 +25,7 @@ class Remembered:
     run: str = ""
     round: int = -1
     request: str = ""
+    charged: int = 0  # what the ledger showed by then
     memory: bytes = field(default=b"", repr=False)
     upload: bytes = field(default=b"", repr=False)
     next: bytes = field(default=b"", repr=False)

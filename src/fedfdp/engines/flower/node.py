@@ -23,7 +23,7 @@ from fedfdp.engines.flower.messages import Answer, Hello, Judge, Judged, Questio
 from fedfdp.engines.flower.policy import NodeConfig, NodeData, RefusalError
 from fedfdp.engines.flower.terms import Terms, build_model, learner_of, outputs_of
 from fedfdp.engines.local import LocalEngine
-from fedfdp.errors import DataError, FedFDPError, SettingError
+from fedfdp.errors import DataError, FedFDPError, RunError, SettingError
 from fedfdp.evaluation import Evaluator
 from fedfdp.fairness.metrics import measures
 from fedfdp.privacy.ledger import Ledger, LedgerBook
@@ -62,6 +62,10 @@ class Node(AbstractContextManager["Node"]):
             accountant=self.policy.accountant,
         )
         self.remembered = memory.load(self.folder)
+        if self.book.charged() < self.remembered.charged:
+            self.book.close()
+            shown = f"shows {self.book.charged()} of at least {self.remembered.charged} charges"
+            raise RunError(f"{self.folder / LEDGER} {shown}: missing or an older copy; put the right one back")
         self._agreed: dict[str, _Agreed] = {}
 
     def __exit__(
@@ -140,7 +144,13 @@ class Node(AbstractContextManager["Node"]):
         ((upload, after),) = uploaded
         record = records.to_bytes(upload)
         self.remembered = memory.Remembered(
-            question.run, question.round, request, records.to_bytes(before), record, records.to_bytes(after)
+            run=question.run,
+            round=question.round,
+            request=request,
+            charged=self.book.charged(),
+            memory=records.to_bytes(before),
+            upload=record,
+            next=records.to_bytes(after),
         )
         memory.save(self.folder, self.remembered)
         log.info("round %s: uploaded, ε ≤ %.4f spent", question.round, self.ledger.epsilon_upper_bound())
