@@ -6,6 +6,7 @@ Whatever a method asks, nothing but noised values comes out of a private batch, 
 import itertools
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -130,7 +131,9 @@ class PrivateBatch:
         client.released.append(self.privacy.event(losses=int(loss is not None), counts=counts))
 
         client.last_positions = client.poisson(self.step)
-        with client.learner.randomly(client.randomness, client.key(f"dropout {self.step}")):
+        ready = client.prefetched is not None and (loss is None or loss.at is None)  # then no pass is left to make
+        chance = client.learner.randomly(client.randomness, client.key(f"dropout {self.step}"))
+        with nullcontext() if ready else chance:
             total = self._clipped(weights, coefficient)
             gradient = self._noised(total)
             losses = total.losses

@@ -92,8 +92,11 @@ class Learner:
     @contextmanager
     def randomly(self, randomness: Randomness, key: Key) -> Iterator[None]:
         """Where whatever a forward pass draws comes from that key; torch's global state is left as it was."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(torch.randint(2**62, (), generator=randomness.generator(key))))
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            seed = int(torch.randint(2**62, (), generator=randomness.generator(key)))
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed does the same and much more, slowly
+            if self.device.type == "cuda":
+                torch.cuda.manual_seed(seed)
             yield
 
 
