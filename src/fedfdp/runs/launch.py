@@ -10,7 +10,7 @@ from fedfdp import config as configs
 from fedfdp import data, models
 from fedfdp.config import Config
 from fedfdp.data import Federation
-from fedfdp.errors import RunError
+from fedfdp.errors import RunError, SettingError
 from fedfdp.runs.folder import RunFolder
 from fedfdp.training import Result, Update, train
 
@@ -51,7 +51,10 @@ def launch(
     federation: Federation | None = None,
     on_update: Callable[[Update], None] | None = None,
 ) -> Result:
-    """Runs a config; with `out` into that folder."""
+    """Runs a config in this process; with `out` into that folder."""
+    if config.engine != "local":
+        fix = "start it with fedfdp server, or try it on one machine with fedfdp deploy local"
+        raise SettingError("engine", config.engine, "not run by this command", fix)
     config = config.resolved()
     federation = federation or federation_of(config)
     return train(
