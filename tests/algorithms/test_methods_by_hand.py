@@ -258,7 +258,7 @@ def test_ali_dpfl_needs_privacy_and_a_filter():
     [
         (lambda: FedProx(mu=-1.0), "algorithm.mu = -1.0: a proximal weight of 0 or more"),
         (lambda: FedDyn(alpha=0.0), "algorithm.alpha = 0.0: a regularisation above 0"),
-        (lambda: QFFL(q_f=-0.5), "algorithm.q_f = -0.5: a fairness exponent of 0 or more"),
+        (lambda: QFFL(q_f=-0.5), "algorithm.q_f = -0.5: a fairness exponent from 0 to 20"),
         (lambda: QFFL(loss_floor=0.0), "algorithm.loss_floor = 0.0: above 0"),
         (lambda: QFFL(loss_clip=float("nan")), "algorithm.loss_clip = nan: "),
         (lambda: ALIDPFL(step_budget=0), "algorithm.step_budget = 0: 1 or more"),
