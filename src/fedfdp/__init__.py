@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from fedfdp.privacy.dpsgd import DPSGD
     from fedfdp.runs import RunFolder
     from fedfdp.server import Server
-    from fedfdp.training import Result, train
+    from fedfdp.session import Result
+    from fedfdp.training import train
 
 # Loaded when first used: the command line answers --help without importing torch.
 _HOME = {
@@ -28,7 +29,7 @@ _HOME = {
     "FedFDPError": "fedfdp.errors",
     "FedFair": "fedfdp.algorithms",
     "Federation": "fedfdp.data",
-    "Result": "fedfdp.training",
+    "Result": "fedfdp.session",
     "RunFolder": "fedfdp.runs",
     "Server": "fedfdp.server",
     "train": "fedfdp.training",

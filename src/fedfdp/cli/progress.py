@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from fedfdp.config import Config
-from fedfdp.training import Result, Update
+from fedfdp.session import Result, Update
 
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 

@@ -12,7 +12,8 @@ from fedfdp.config import Config
 from fedfdp.data import Federation
 from fedfdp.errors import RunError, SettingError
 from fedfdp.runs.folder import RunFolder
-from fedfdp.training import Result, Update, train
+from fedfdp.session import Result, Update
+from fedfdp.training import train
 
 
 def federation_of(config: Config) -> Federation:

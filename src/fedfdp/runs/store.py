@@ -13,7 +13,7 @@ from fedfdp.config import Config
 from fedfdp.errors import RunError
 from fedfdp.runs.folder import CONFIG, IDENTITY, RunFolder
 from fedfdp.runs.launch import launch
-from fedfdp.training import Update
+from fedfdp.session import Update
 
 HASH_DIGITS = 10
 

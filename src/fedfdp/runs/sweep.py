@@ -18,7 +18,7 @@ from fedfdp.config import Config
 from fedfdp.errors import FedFDPError
 from fedfdp.runs.store import Store
 from fedfdp.runs.tracking import Track, tracker
-from fedfdp.training import Update
+from fedfdp.session import Update
 
 State = Literal["found", "started", "running", "done", "failed"]
 SECONDS_BETWEEN_WORDS = 0.3

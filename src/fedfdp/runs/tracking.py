@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfdp.errors import SettingError, nearest
-from fedfdp.training import Update
+from fedfdp.session import Update
 
 KINDS = ("tensorboard", "mlflow")
 MODULES = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow"}

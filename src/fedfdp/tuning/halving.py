@@ -20,7 +20,7 @@ from fedfdp.errors import FedFDPError, RunError
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.store import Store
 from fedfdp.runs.sweep import default_jobs
-from fedfdp.training import Update
+from fedfdp.session import Update
 from fedfdp.tuning.grid import Candidate
 from fedfdp.tuning.pareto import Outcome, ranked
 

@@ -24,7 +24,7 @@ from fedfdp.engines.flower.settings import Flower
 from fedfdp.engines.flower.superlink import SuperLink, serving
 from fedfdp.errors import RunError, SettingError
 from fedfdp.runs.launch import federation_of
-from fedfdp.training import Result, Update
+from fedfdp.session import Result, Update
 
 log = logging.getLogger("fedfdp.server")
 

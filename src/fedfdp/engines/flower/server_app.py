@@ -31,8 +31,8 @@ from fedfdp.errors import SettingError
 from fedfdp.privacy.randomness import Seeded
 from fedfdp.privacy.secure import Secure
 from fedfdp.records import digest
+from fedfdp.session import Result, Session, Update, open_folder
 from fedfdp.trainer import Progress, Trainer
-from fedfdp.training import Result, Update, _folder, _Run
 
 log = logging.getLogger("fedfdp.server")
 
@@ -94,7 +94,7 @@ def coordinate(
             torch.set_num_threads(config.threads)
         folder = None
         if out is not None:
-            folder = _folder(out, resume, config.to_dict(), identity)
+            folder = open_folder(out, resume, config.to_dict(), identity)
             stack.enter_context(folder.locked())
         arrivals = Arrivals.open(folder.path / ARRIVALS if folder else None, secrets.token_hex(16), accounts)
         engine = FlowerEngine(
@@ -134,7 +134,7 @@ def coordinate(
         return run.go(each)
 
 
-class _Coordinated(_Run):
+class _Coordinated(Session):
     """A run whose clients are elsewhere; its summary says how many of them let the model be judged on raw records."""
 
     def _summary(self) -> dict[str, Any]:
