@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,11 +82,19 @@ class RunFolder:
             raise RunError(f"{path} holds a run already; continue it with --resume {path}, or give another --out")
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise RunError(f"{path} is not an empty folder; give another --out")
-        folder = cls(path)
+        folder, whole = cls(path), path.resolve()
+        beside = whole.with_name(
+            f".{whole.name}.{os.getpid()}"
+        )  # moved into place with both files or not at all
         with folder.writing():
-            path.mkdir(parents=True, exist_ok=True)
-            folder.write(CONFIG, tomli_w.dumps(config).encode())
-            folder.write(IDENTITY, json.dumps(identity, indent=2).encode())
+            whole.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                beside.mkdir()
+                cls(beside).write(CONFIG, tomli_w.dumps(config).encode())
+                cls(beside).write(IDENTITY, json.dumps(identity, indent=2).encode())
+                os.replace(beside, whole)
+            finally:
+                shutil.rmtree(beside, ignore_errors=True)
         return folder
 
     def check_identity(self, identity: dict[str, Any]) -> None:
