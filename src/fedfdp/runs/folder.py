@@ -83,9 +83,7 @@ class RunFolder:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise RunError(f"{path} is not an empty folder; give another --out")
         folder, whole = cls(path), path.resolve()
-        beside = whole.with_name(
-            f".{whole.name}.{os.getpid()}"
-        )  # moved into place with both files or not at all
+        beside = whole.with_name(f".{whole.name}.{os.getpid()}")  # moved into place with both files or not at all
         with folder.writing():
             whole.parent.mkdir(parents=True, exist_ok=True)
             try:
