@@ -57,6 +57,9 @@ class Model:
 
     name: str = "small-cnn"
     arguments: dict[str, Any] = field(default_factory=dict)
+    trainable: tuple[str, ...] | None = (
+        None  # layers, as "head" or "*.adapter.*": the rest is frozen; None: as it comes
+    )
 
 
 @dataclass(frozen=True)

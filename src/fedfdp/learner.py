@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from fedfdp import weights as w
 from fedfdp.errors import DataError
 from fedfdp.fairness.coefficients import Coefficient
 from fedfdp.privacy.clipping import ClippedSum, clipped_sum, record_losses
@@ -27,11 +28,13 @@ class Learner:
         if not self._parameters:
             raise DataError(f"model {type(model).__name__} has no trainable parameter; unfreeze at least one layer")
         self._loaded: Weights | None = None
-        self.stochastic = any(_draws(module) for module in model.modules())
+        self._still = frozen_parts(model)
+        still = {id(module) for part in self._still for module in part.modules()}
+        self.stochastic = any(_draws(module) for module in model.modules() if id(module) not in still)
 
     def initial(self) -> Weights:
         """The module's own weights, as they are: only what is trained."""
-        return {name: p.detach().clone() for name, p in self._parameters.items()}
+        return w.flat({name: p.detach() for name, p in self._parameters.items()})
 
     def load(self, weights: Weights) -> nn.Module:
         """The module with these weights in place; they are shared, not copied."""
@@ -41,16 +44,23 @@ class Learner:
             self._loaded = weights
         return self.model
 
+    def _training(self, weights: Weights) -> nn.Module:
+        """The module with these weights in training mode; what is frozen in it stays in evaluation mode."""
+        model = self.load(weights).train()
+        for part in self._still:
+            part.eval()
+        return model
+
     def clipped(
         self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient, sizes: list[int] | None = None
     ) -> ClippedSum:
         """Σ c_j g_j with ‖c_j·g_j‖ ≤ C for every record; for several clients at once, each one's sum apart."""
-        model, x, y = self.load(weights).train(), x.to(self.device), y.to(self.device)
+        model, x, y = self._training(weights), x.to(self.device), y.to(self.device)
         return clipped_sum(model, self.loss_fn, x, y, clip=coefficient.clip, coefficient=coefficient, sizes=sizes)
 
     def gradient(self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient) -> tuple[Weights, Tensor]:
         """The plain mean of c_j g_j, nothing clipped, and the losses. For runs without privacy."""
-        model, x, y = self.load(weights).train(), self._images_last(x), y.to(self.device)
+        model, x, y = self._training(weights), self._images_last(x), y.to(self.device)
         with buffers_kept(model):
             losses = self.loss_fn(model(x), y)
         with torch.no_grad():
@@ -63,11 +73,11 @@ class Learner:
     def losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
         """One loss a record, in training mode, all records in one pass. For what is not released under privacy."""
         with buffers_kept(self.model), torch.no_grad():
-            return self.loss_fn(self.load(weights).train()(self._images_last(x)), y.to(self.device))
+            return self.loss_fn(self._training(weights)(self._images_last(x)), y.to(self.device))
 
     def private_losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
         """One loss a record that no other record of the batch has a part in: what a released loss is made of."""
-        model, x, y = self.load(weights).train(), x.to(self.device), y.to(self.device)
+        model, x, y = self._training(weights), x.to(self.device), y.to(self.device)
         return record_losses(model, self.loss_fn, x, y)
 
     def judge(self, weights: Weights, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -98,6 +108,14 @@ class Learner:
             if self.device.type == "cuda":
                 torch.cuda.manual_seed(seed)
             yield
+
+
+def frozen_parts(model: nn.Module) -> list[nn.Module]:
+    """The outermost layers that have parameters, none of which is trained: a batch's statistics must not reach them."""
+    flags = [parameter.requires_grad for parameter in model.parameters()]
+    if flags and not any(flags):
+        return [model]
+    return [part for child in model.children() for part in frozen_parts(child)] if flags else []
 
 
 def _draws(module: nn.Module) -> bool:

@@ -19,6 +19,8 @@ def same_weights(one, other):
         ["algorithm.name=feddyn", "algorithm.lr=0.2", "algorithm.local_steps=2"],
         ["algorithm.name=qffl", "algorithm.lr=0.5"],
         ["algorithm.name=fedfdp", "algorithm.lr=0.5", "algorithm.loss_bound=mean", "algorithm.lam=0.5"],
+        ["algorithm.name=scaffold", "algorithm.lr=0.5", "model.name=mlp", "seed=7", 'model.trainable=["3"]'],
+        ["algorithm.name=fedfdp", "algorithm.lr=0.5", "model.name=mlp", "seed=7", 'model.trainable=["3"]'],
         ["algorithm.name=fedfdp", "server.optimizer=adam", "server.average=0.9", "participation.fraction=0.67"],
     ],
     ids=lambda settings: " ".join(settings[:1] + settings[-1:]),
@@ -49,3 +51,37 @@ def test_a_run_folder_is_like_any_other(deployment, tmp_path):
     assert {"privacy.json", "privacy.md", "arrivals.jsonl"} <= found
     assert "this was a simulation" in (tmp_path / "run" / "privacy.md").read_text()  # seeded: the statement is void
     assert result.history[-1]["round"] == 2
+
+
+def test_only_what_is_trained_crosses_the_wire(deployment):
+    """Of the MLP's 64·128 + 128 + 128·10 + 10 weights the last layer's 1,290, four bytes each, and a few names."""
+    across = deployment("algorithm.name=fedavg", "algorithm.lr=0.5", "model.name=mlp", 'model.trainable=["3"]')
+    sizes = []
+
+    def note(node, message, reply):
+        if message.metadata.message_type == "train":
+            sizes.extend(len(m.content["record"]["record"].data) for m in (message, reply))
+        return reply
+
+    across.grid.tamper = note
+    result = across.run()
+    assert result.summary["weights"] == 1_290
+    assert len(sizes) == 2 * 3 * 3
+    assert all(4 * 1_290 < size < 4 * 1_290 + 600 for size in sizes)
+
+
+def test_a_node_with_another_frozen_part_refuses(deployment, monkeypatch):
+    from fedfdp.engines.flower import node as nodes
+    from fedfdp.errors import RunError
+
+    across = deployment("model.name=mlp", 'model.trainable=["3"]')
+    real = nodes.build_model
+
+    def other(*arguments, **options):
+        return real(*arguments, **{**options, "seed": options["seed"] + 1})
+
+    monkeypatch.setattr(nodes, "build_model", other)
+    with pytest.raises(RunError, match="its frozen part is not the coordinator's"):
+        across.run()
+    everything = deployment("model.name=mlp")  # with nothing frozen, where a node started from does not matter
+    assert everything.run().summary["rounds"] == 3

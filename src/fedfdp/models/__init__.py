@@ -2,7 +2,8 @@
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
@@ -21,9 +22,18 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 
 
 def build(
-    name: str, *, input_shape: tuple[int, ...], outputs: int, seed: int, arguments: dict[str, Any] | None = None
+    name: str,
+    *,
+    input_shape: tuple[int, ...],
+    outputs: int,
+    seed: int,
+    arguments: dict[str, Any] | None = None,
+    trainable: Sequence[str] | None = None,
 ) -> nn.Module:
-    """The model of that name for such records, or the one at `package.module:Class`, initialised from the seed."""
+    """The model of that name for such records, or the one at `package.module:Class`, initialised from the seed.
+
+    With `trainable`, names of layers or parameters where `*` stands for anything, the rest is frozen.
+    """
     arguments = arguments or {}
     factory = _imported(name) if ":" in name else MODELS.get(name)
     if factory is None:
@@ -40,7 +50,28 @@ def build(
         model = factory(**known, **arguments)
     if not isinstance(model, nn.Module):
         raise SettingError("model.name", name, f"makes a {type(model).__name__}, not a torch.nn.Module")
+    if trainable is not None:
+        freeze_but(model, trainable)
     return model
+
+
+def freeze_but(model: nn.Module, patterns: Sequence[str]) -> None:
+    """Only the parameters whose name, or whose layer's name, matches a pattern are trained; all others are frozen."""
+    names = [name for name, _ in model.named_parameters()]
+    for pattern in patterns:
+        if not any(_covers(pattern, name) for name in names):
+            layers = dict.fromkeys(name.rpartition(".")[0] or name for name in names)
+            raise SettingError("model.trainable", pattern, f"matches no parameter; {nearest(pattern, layers)}")
+    if not patterns:
+        raise SettingError(
+            "model.trainable", list(patterns), "nothing is left to train", "name a layer, or leave it out"
+        )
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(any(_covers(pattern, name) for pattern in patterns))
+
+
+def _covers(pattern: str, name: str) -> bool:
+    return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 
 def check_output(model: nn.Module, *, input_shape: tuple[int, ...], outputs: int, classification: bool) -> None:

@@ -41,6 +41,7 @@ def model_of(config: Config, federation: Federation) -> nn.Module:
         outputs=federation.classes or math.prod(federation.y.shape[1:]) or 1,
         seed=config.seed,
         arguments=config.model.arguments,
+        trainable=config.model.trainable,
     )
 
 

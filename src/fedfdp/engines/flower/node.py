@@ -21,7 +21,7 @@ from fedfdp.data import Federation
 from fedfdp.engines.flower import checks, memory
 from fedfdp.engines.flower.messages import Answer, Hello, Judge, Judged, Question
 from fedfdp.engines.flower.policy import NodeConfig, NodeData, RefusalError
-from fedfdp.engines.flower.terms import Terms, build_model, learner_of, outputs_of
+from fedfdp.engines.flower.terms import Terms, build_model, frozen_digest, learner_of, outputs_of
 from fedfdp.engines.local import LocalEngine
 from fedfdp.errors import DataError, FedFDPError, RunError, SettingError
 from fedfdp.evaluation import Evaluator
@@ -108,7 +108,12 @@ class Node(AbstractContextManager["Node"]):
             method, privacy, whole = terms.method(), terms.dpsgd(), self.federation
             method.check_privacy(privacy)
             shape, outputs = whole.input_shape, outputs_of(whole.classes, tuple(whole.y.shape[1:]))
-            model = build_model(terms.model, input_shape=shape, classes=whole.classes, outputs=outputs, seed=0)
+            model = build_model(
+                terms.model, input_shape=shape, classes=whole.classes, outputs=outputs, seed=terms.start
+            )
+            if terms.frozen and terms.frozen != frozen_digest(model):
+                fix = "both sides must have the same file of it and the same version of torch"
+                raise SettingError("model", terms.model.get("name"), "its frozen part is not the coordinator's", fix)
             learner = learner_of(model, whole.classes)
             engine = LocalEngine(
                 whole,

@@ -26,7 +26,7 @@ from fedfdp.engines.flower.exchange import Exchange
 from fedfdp.engines.flower.roster import Roster
 from fedfdp.engines.flower.settings import Flower
 from fedfdp.engines.flower.superlink import Meter
-from fedfdp.engines.flower.terms import Terms, build_model, learner_of
+from fedfdp.engines.flower.terms import Terms, build_model, frozen_digest, learner_of
 from fedfdp.errors import SettingError
 from fedfdp.privacy.randomness import Seeded
 from fedfdp.privacy.secure import Secure
@@ -77,6 +77,7 @@ def coordinate(
     model = build_model(
         terms.model, input_shape=like.input_shape, classes=like.classes, outputs=like.outputs, seed=config.seed
     )
+    terms = replace(terms, frozen=frozen_digest(model))
     learner = learner_of(model, like.classes, config.device)
     first = learner.initial()
     identity = {

@@ -12,10 +12,11 @@ from torch import nn
 
 from fedfdp import algorithms, models
 from fedfdp.algorithms import Algorithm
-from fedfdp.config import Config, algorithm_name
+from fedfdp.config import Config, Model, algorithm_name
 from fedfdp.errors import SettingError
 from fedfdp.learner import Learner, cross_entropy, squared_error
 from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.records import digest
 from fedfdp.settings import parse, plain
 
 
@@ -27,6 +28,12 @@ class Terms:
     model: dict[str, Any]
     privacy: dict[str, Any] | None
     seed: int | None
+    start: int = 0  # what the model's weights are initialised from; it matters where some of them are frozen
+    frozen: str = ""  # the digest of what is not trained: it is not sent, so both sides must have the same
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < 2**63:
+            raise SettingError("terms.start", self.start, "from 0 to 2^63 − 1")
 
     @classmethod
     def of(cls, config: Config, *, seeded: bool) -> "Terms":
@@ -34,7 +41,7 @@ class Terms:
         if privacy is not None:
             privacy.pop("budgets", None)  # what others may spend is not this node's business
         method = {"name": algorithm_name(config.algorithm), **plain(config.algorithm)}
-        return cls(method, plain(config.model), privacy, config.seed if seeded else None)
+        return cls(method, plain(config.model), privacy, config.seed if seeded else None, config.seed)
 
     @classmethod
     def read(cls, text: str) -> "Terms":
@@ -65,16 +72,24 @@ def outputs_of(classes: int | None, target_shape: tuple[int, ...]) -> int:
 def build_model(
     model: dict[str, Any], *, input_shape: tuple[int, ...], classes: int | None, outputs: int, seed: int
 ) -> nn.Module:
-    """The model of these terms. Its weights come with the broadcast; the seed matters to the coordinator alone."""
+    """The model of these terms. What is trained of it comes with the broadcast."""
+    wanted = parse(Model, model, "model")
     made = models.build(
-        str(model.get("name", "")),
+        wanted.name,
         input_shape=input_shape,
         outputs=outputs,
         seed=seed,
-        arguments=model.get("arguments") or {},
+        arguments=wanted.arguments,
+        trainable=wanted.trainable,
     )
     models.check_output(made, input_shape=input_shape, outputs=outputs, classification=classes is not None)
     return made
+
+
+def frozen_digest(model: nn.Module) -> str:
+    """Equal exactly where all that is not trained is: frozen parameters and buffers."""
+    frozen = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
+    return digest(frozen, dict(model.named_buffers()))
 
 
 def learner_of(model: nn.Module, classes: int | None, device: str = "cpu") -> Learner:
