@@ -57,9 +57,7 @@ class Model:
 
     name: str = "small-cnn"
     arguments: dict[str, Any] = field(default_factory=dict)
-    trainable: tuple[str, ...] | None = (
-        None  # layers, as "head" or "*.adapter.*": the rest is frozen; None: as it comes
-    )
+    trainable: tuple[str, ...] | None = None  # layers such as "head": the rest is frozen; None: as the model comes
 
 
 @dataclass(frozen=True)

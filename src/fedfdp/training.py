@@ -81,7 +81,8 @@ def train(
     classes = federation.classes
     outputs = classes or math.prod(federation.y.shape[1:]) or 1
     model = copy.deepcopy(model)
-    models.check_output(model, input_shape=federation.input_shape, outputs=outputs, classification=classes is not None)
+    given = {"input_shape": federation.input_shape, "tokens": not federation.x.is_floating_point()}
+    models.check_output(model, **given, outputs=outputs, classification=classes is not None)  # type: ignore[arg-type]
     learner = Learner(model, loss or (squared_error if classes is None else cross_entropy), device=_device(device))
     first = learner.initial()
     settings = {

@@ -4,12 +4,13 @@ import sys
 
 import typer
 
-from fedfdp.cli import data, deploy, runs
+from fedfdp.cli import data, deploy, models, runs
 from fedfdp.cli.audit import audit
 from fedfdp.cli.bench import bench
 from fedfdp.cli.lambda_star import lambda_star
 from fedfdp.cli.node import node
 from fedfdp.cli.plan import plan
+from fedfdp.cli.report import report
 from fedfdp.cli.reproduce import reproduce
 from fedfdp.cli.run import run
 from fedfdp.cli.server import server
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.command("run")(run)
 app.command("show")(show)
+app.command("report")(report)
 app.command("plan")(plan)
 app.command("audit")(audit)
 app.command("bench")(bench)
@@ -36,6 +38,7 @@ app.command("node")(node)
 app.command("server")(server)
 app.add_typer(deploy.app, name="deploy")
 app.add_typer(data.app, name="data")
+app.add_typer(models.app, name="models")
 app.add_typer(runs.app, name="runs")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedfdp.errors import SettingError, nearest
+from fedfdp.errors import FedFDPError, SettingError, nearest
 from fedfdp.models.zoo import linear, mlp, paper_cnn, small_cnn
 from fedfdp.privacy.clipping.fast import buffers_kept
 
@@ -47,7 +47,14 @@ def build(
         raise SettingError("model.arguments", arguments, allowed) from None
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = factory(**known, **arguments)
+        try:
+            model = factory(**known, **arguments)
+        except FedFDPError:
+            raise
+        except Exception as error:  # whatever the user's own code raises
+            reason = (str(error).splitlines() or [""])[0]
+            allowed = f"cannot be made with {arguments}: {type(error).__name__}: {reason}"
+            raise SettingError("model.name", name, allowed, "check model.arguments") from error
     if not isinstance(model, nn.Module):
         raise SettingError("model.name", name, f"makes a {type(model).__name__}, not a torch.nn.Module")
     if trainable is not None:
@@ -74,19 +81,28 @@ def _covers(pattern: str, name: str) -> bool:
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 
-def check_output(model: nn.Module, *, input_shape: tuple[int, ...], outputs: int, classification: bool) -> None:
-    """Raises unless the model takes such records and answers with one value for each output."""
-    training = model.training
+def output_shape(model: nn.Module, *, input_shape: tuple[int, ...], tokens: bool = False) -> tuple[int, ...]:
+    """What the model makes of two such records, numbers or token numbers; a SettingError where it cannot take them."""
+    modes = [(module, module.training) for module in model.modules()]
     try:
         with buffers_kept(model), torch.inference_mode():
             device = next(model.parameters()).device
-            shape = tuple(model.eval()(torch.zeros(2, *input_shape, device=device)).shape)
-    except (RuntimeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+            records = torch.zeros(2, *input_shape, dtype=torch.int64 if tokens else torch.float32, device=device)
+            return tuple(model.eval()(records).shape)
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         allowed = f"cannot take records of shape {input_shape}: {reason}"
         raise SettingError("model", type(model).__name__, allowed, "choose another model or reshape the data") from None
     finally:
-        model.train(training)
+        for module, training in modes:
+            module.training = training
+
+
+def check_output(
+    model: nn.Module, *, input_shape: tuple[int, ...], outputs: int, classification: bool, tokens: bool = False
+) -> None:
+    """Raises unless the model takes such records and answers with one value for each output."""
+    shape = output_shape(model, input_shape=input_shape, tokens=tokens)
     fits = shape == (2, outputs) or (not classification and outputs == 1 and shape == (2,))
     if not fits:
         expected = f"(records, {outputs})" + (" for that many classes" if classification else "")

@@ -10,7 +10,10 @@ from fedfdp.errors import SettingError
 
 
 def paper_cnn(*, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """The paper's CNN: two 5×5 convolutions and two linear layers; 582,026 weights on 28×28×1, 878,538 on 32×32×3."""
+    """The paper's CNN, for images: two 5×5 convolutions and two linear layers.
+
+    582,026 weights on 28×28×1, 878,538 on 32×32×3.
+    """
     channels, height, width = _image(input_shape, least=16, name="paper-cnn")
     features = nn.Sequential(
         nn.Conv2d(channels, 32, 5),
@@ -26,9 +29,10 @@ def paper_cnn(*, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 
 def small_cnn(*, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """A small tanh CNN that learns well under noise (Papernot et al., 2021): 26,010 weights on 28×28×1.
+    """A small tanh CNN, for images under noise (Papernot et al., 2021).
 
-    Bounded activations keep gradients small, so clipping takes less away; few weights mean little noise.
+    26,010 weights on 28×28×1. Bounded activations keep gradients small, so clipping takes less away; few weights mean
+    little noise.
     """
     channels, height, width = _image(input_shape, least=6, name="small-cnn")
     if min(height, width) >= 20:
@@ -42,7 +46,7 @@ def small_cnn(*, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 
 def mlp(*, input_shape: tuple[int, ...], outputs: int, hidden: tuple[int, ...] = (128,)) -> nn.Module:
-    """Linear layers of the given widths with tanh between them."""
+    """For tables and small images: linear layers of the given widths with tanh between them."""
     widths = [math.prod(input_shape), *hidden]
     layers: list[nn.Module] = [nn.Flatten()]
     for before, after in pairwise(widths):
@@ -51,7 +55,7 @@ def mlp(*, input_shape: tuple[int, ...], outputs: int, hidden: tuple[int, ...] =
 
 
 def linear(*, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """Logistic regression, or linear regression with one output."""
+    """For tables: logistic regression, or linear regression with one output."""
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), outputs))
 
 

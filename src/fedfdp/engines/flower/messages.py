@@ -53,6 +53,7 @@ class Hello:
     classes: int | None
     outputs: int
     evaluates: bool
+    tokens: bool = False  # whether records are token numbers
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,8 @@ class Node(AbstractContextManager["Node"]):
         """No terms are needed to say who one is."""
         whole = self.federation
         shape, outputs = whole.input_shape, outputs_of(whole.classes, tuple(whole.y.shape[1:]))
-        said = Hello(self.name, len(self.data.train), shape, whole.classes, outputs, self.policy.evaluate)
+        tokens = not whole.x.is_floating_point()
+        said = Hello(self.name, len(self.data.train), shape, whole.classes, outputs, self.policy.evaluate, tokens)
         return records.to_bytes(said)
 
     def _agree(self, text: str) -> _Agreed:
@@ -109,7 +110,12 @@ class Node(AbstractContextManager["Node"]):
             method.check_privacy(privacy)
             shape, outputs = whole.input_shape, outputs_of(whole.classes, tuple(whole.y.shape[1:]))
             model = build_model(
-                terms.model, input_shape=shape, classes=whole.classes, outputs=outputs, seed=terms.start
+                terms.model,
+                input_shape=shape,
+                classes=whole.classes,
+                outputs=outputs,
+                seed=terms.start,
+                tokens=not whole.x.is_floating_point(),
             )
             if terms.frozen and terms.frozen != frozen_digest(model):
                 fix = "both sides must have the same file of it and the same version of torch"

@@ -27,6 +27,11 @@ class Member:
     train: range  # as long as the records it declared
 
 
+def _kind(hello: Hello) -> tuple[object, ...]:
+    """What must be the same at all nodes."""
+    return hello.input_shape, hello.classes, hello.outputs, hello.tokens
+
+
 @dataclass
 class Roster:
     """The nodes in the order in which their uploads are summed."""
@@ -70,11 +75,7 @@ class Roster:
                 raise DataError(f"it calls itself {hello.name!r:.60}")
             if hello.records < 1:
                 raise DataError("it has no records")
-            if self.hellos and (hello.input_shape, hello.classes, hello.outputs) != (
-                self.like.input_shape,
-                self.like.classes,
-                self.like.outputs,
-            ):
+            if self.hellos and _kind(hello) != _kind(self.like):
                 raise DataError(
                     f"its records are {hello.input_shape} with {hello.classes} classes, "
                     f"others' {self.like.input_shape} with {self.like.classes}"

@@ -75,7 +75,12 @@ def coordinate(
     roster.gather(settings.enough, settings.wait, say=say)
     like, terms = roster.like, Terms.of(config, seeded=settings.unsafe_seeded)
     model = build_model(
-        terms.model, input_shape=like.input_shape, classes=like.classes, outputs=like.outputs, seed=config.seed
+        terms.model,
+        input_shape=like.input_shape,
+        classes=like.classes,
+        outputs=like.outputs,
+        seed=config.seed,
+        tokens=like.tokens,
     )
     terms = replace(terms, frozen=frozen_digest(model))
     learner = learner_of(model, like.classes, config.device)

@@ -70,7 +70,13 @@ def outputs_of(classes: int | None, target_shape: tuple[int, ...]) -> int:
 
 
 def build_model(
-    model: dict[str, Any], *, input_shape: tuple[int, ...], classes: int | None, outputs: int, seed: int
+    model: dict[str, Any],
+    *,
+    input_shape: tuple[int, ...],
+    classes: int | None,
+    outputs: int,
+    seed: int,
+    tokens: bool = False,
 ) -> nn.Module:
     """The model of these terms. What is trained of it comes with the broadcast."""
     wanted = parse(Model, model, "model")
@@ -82,7 +88,8 @@ def build_model(
         arguments=wanted.arguments,
         trainable=wanted.trainable,
     )
-    models.check_output(made, input_shape=input_shape, outputs=outputs, classification=classes is not None)
+    expected = {"input_shape": input_shape, "outputs": outputs, "tokens": tokens}
+    models.check_output(made, **expected, classification=classes is not None)  # type: ignore[arg-type]
     return made
 
 

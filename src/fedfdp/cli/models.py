@@ -1,0 +1,141 @@
+"""fedfdp models: which models there are, and what privacy makes of one, yours too.
+
+Looks at made-up records only; never trains, and never prints anything but JSON on stdout with --json.
+"""
+
+import json
+import logging
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from fedfdp.models.inspection import Inspected
+
+app = typer.Typer(help="Models: list them, check whether one can be private.", no_args_is_help=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
+_RULES = {"fast": "yes, fast", "fallback": "yes, slower", "refused": "NO", "frozen": "frozen: no noise"}
+
+
+@app.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """The built-in models, and their parameters on 28×28×1 images and on 30 numeric features."""
+    from fedfdp.models.inspection import listed
+
+    rows = listed()
+    if as_json:
+        print(json.dumps([asdict(row) for row in rows]))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("name", "28×28×1, 10 classes", "30 features, 2 classes", "what for", box=None, pad_edge=False)
+    for column in table.columns[1:3]:
+        column.justify = "right"
+    for row in rows:
+        sizes = ["–" if size is None else f"{size:,}" for size in (row.on_images, row.on_table)]
+        table.add_row(row.name, *sizes, row.purpose)
+    console = Console()
+    console.print(table)
+    console.print(
+        "or your own: package.module:Class; see what privacy makes of it with fedfdp models check", soft_wrap=True
+    )
+
+
+@app.command()
+def check(
+    model: Annotated[str, typer.Argument(help="A built-in model's name, or package.module:Class.")],
+    input_shape: Annotated[str, typer.Option(help="The shape of a record, such as 1,28,28 or 30.")] = "1,28,28",
+    outputs: Annotated[
+        int | None, typer.Option(help="Values a record; 10, or what your model gives.", show_default=False)
+    ] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="argument=value, as often as needed.")] = None,
+    trainable: Annotated[list[str] | None, typer.Option(help="Train these layers only, such as head.")] = None,
+    tokens: Annotated[
+        int | None, typer.Option(help="Records are token numbers below this.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Whether every layer can be private, what to replace and how, and what a private step costs.
+
+    Exit code 1 where a layer cannot be private. For example: fedfdp models check linear --input-shape 30 --outputs 2
+    """
+    from fedfdp.models.inspection import inspected
+
+    logging.getLogger("fedfdp").setLevel(logging.ERROR)  # the table says it all
+    shape = _shape(input_shape)
+    made, values = _built(model, shape, outputs, set_ or [], trainable, tokens is not None)
+    found = inspected(made, input_shape=shape, outputs=values, tokens=tokens)
+    if as_json:
+        cost = {name: value if math.isfinite(value) else None for name, value in asdict(found.cost).items()}
+        print(json.dumps({"model": model, "possible": found.possible, **asdict(found), "cost": cost}))
+    else:
+        _print(model, found)
+    if not found.possible:
+        raise SystemExit(1)
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    from fedfdp.errors import SettingError
+
+    try:
+        shape = tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        shape = ()
+    if not shape or min(shape) < 1:
+        raise SettingError("--input-shape", text, "whole numbers with commas between them", "for example 1,28,28 or 30")
+    return shape
+
+
+def _built(
+    name: str,
+    shape: tuple[int, ...],
+    outputs: int | None,
+    arguments: list[str],
+    trainable: list[str] | None,
+    tokens: bool,
+) -> "tuple[nn.Module, int]":
+    """The model, and how many values it gives a record."""
+    from fedfdp import models
+    from fedfdp.config import override
+    from fedfdp.errors import SettingError
+
+    if outputs is not None and outputs < 1:
+        raise SettingError("--outputs", outputs, "1 or more", "10 is usual")
+    wanted = outputs or 10
+    made = models.build(
+        name, input_shape=shape, outputs=wanted, seed=0, arguments=override({}, arguments), trainable=trainable or None
+    )
+    given = models.output_shape(made, input_shape=shape, tokens=tokens)
+    if outputs is not None or ":" not in name:
+        models.check_output(made, input_shape=shape, outputs=wanted, classification=wanted > 1, tokens=tokens)
+        return made, wanted
+    return made, max(1, math.prod(given[1:]))
+
+
+def _print(name: str, found: "Inspected") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("layer", "kind", "private?", "what to do", box=None, pad_edge=False)
+    for layer in found.layers:
+        table.add_row(layer.name or "(itself)", layer.kind, _RULES[layer.rule], layer.advice)
+    console = Console()
+    plain_line: dict[str, Any] = {"highlight": False, "soft_wrap": True}
+    console.print(table, highlight=False)
+    frozen = f"; {found.frozen:,} frozen, which get no noise and are not sent" if found.frozen else ""
+    console.print(f"trained: {found.trained:,} parameters, as many numbers are noised and sent{frozen}", **plain_line)
+    cost, changed = found.cost, "" if found.possible else ", with the layers above replaced"
+    private, plain = 1000 * cost.private_seconds, 1000 * cost.plain_seconds
+    console.print(
+        f"a private step on {cost.batch} records: {private:.2f} ms, {cost.ratio:.2f} × a plain one ({plain:.2f} ms)"
+        f"{changed}; measured here and now",
+        **plain_line,
+    )
+    verdict = "can be trained privately" if found.possible else "cannot be private as it is: replace what is marked NO"
+    console.print(f"{name} {verdict}", style="bold", **plain_line)
