@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup run test test-slow check format bench clean
+.PHONY: help setup run test test-slow browser check format bench clean
 
 help:
-	@echo "make run        train the default preset and print the result (sets everything up first)"
+	@echo "make run        train the default preset, print the result, write its report (sets everything up first)"
 	@echo "make test       the fast tests          make test-slow   processes and long training too"
 	@echo "make check      ruff and mypy           make format      ruff's fixes"
 	@echo "make bench      speed and memory of the private step beside its peers"
@@ -20,13 +20,18 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 run: $(STAMP)
-	$(BIN)/fedfdp run
+	$(BIN)/fedfdp run --report
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -m "not slow" -n 2
 
-test-slow: $(STAMP)
+test-slow: $(STAMP) browser
 	$(BIN)/python -m pytest -m slow
+
+browser: # for the report's tests, which skip where it cannot be had
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && \
+	  apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; } || \
+	  echo "no chromium here: the tests of the report in a browser are skipped"
 
 check: $(STAMP)
 	$(BIN)/ruff check .

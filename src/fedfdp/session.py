@@ -3,6 +3,7 @@
 What was spent is durable before anything that came of it is written.
 """
 
+import json
 import math
 import platform
 import time
@@ -23,7 +24,7 @@ from fedfdp.errors import RunError
 from fedfdp.learner import Learner
 from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.statement import statement
-from fedfdp.runs.folder import LEDGER, PRIVACY_JSON, PRIVACY_PAGE, RunFolder
+from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, RunFolder
 from fedfdp.trainer import Late, Progress, Step, Trainer
 
 CHECKPOINT_SECONDS = 15.0
@@ -102,6 +103,7 @@ class Session:
                 progress.state, progress.server, progress.memories, late, progress.seconds, progress.charged
             )
         self.folder.forget_metrics_after(self.trainer.progress.state.round)
+        self.folder.write(CLIENTS, json.dumps(holdings(self.federation)).encode())
         self.history = self.folder.metrics()
 
     def _record(self, step: Step) -> None:
@@ -187,6 +189,17 @@ class Session:
             "identity": self.identity,
             "versions": {"fedfdp": version("fedfdp"), "torch": torch.__version__, "python": platform.python_version()},
         }
+
+
+def holdings(federation: Federation) -> dict[str, Any]:
+    """Who takes part with how many records; of which classes only where all records are here, as in a simulation."""
+    here = isinstance(federation, Federation)
+    return {
+        "names": [client.name for client in federation.clients],
+        "train": [len(client.train) for client in federation.clients],
+        "test": [len(client.test) for client in federation.clients] if here else None,
+        "classes": federation.class_counts().tolist() if here and federation.classes is not None else None,
+    }
 
 
 def finite(values: dict[str, float]) -> dict[str, float | None]:

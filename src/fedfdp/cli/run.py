@@ -1,6 +1,7 @@
 """fedfdp run: train, watch, and keep the result in a folder."""
 
 import json
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -19,13 +20,20 @@ def run(
     out: Annotated[Path | None, typer.Option(help="The run's folder; none: a new one below runs/.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary, as JSON, alone on stdout.")] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="Write report.html into the run's folder at the end.")
+    ] = False,
+    log: Annotated[str | None, typer.Option(help="Also log to tensorboard or mlflow, beside the run's folder.")] = None,
 ) -> None:
     """Train a model across data holders: privately, fairly, and to the end of the budget."""
     from fedfdp.cli.progress import Watcher
     from fedfdp.errors import RunError
     from fedfdp.runs.folder import RunFolder
     from fedfdp.runs.launch import free_folder, launch, stored_config
+    from fedfdp.runs.tracking import check_tracking, tracker
+    from fedfdp.session import Update
 
+    check_tracking(log)
     if resume is not None:
         if source is not None or out is not None:
             raise RunError(f"--resume {resume} takes the run as it was started; leave out the preset and --out")
@@ -35,9 +43,14 @@ def run(
         config, federation = _prepared(source, set_ or [])
         folder = out or free_folder(Path("runs"), config.name)
     signal.signal(signal.SIGTERM, _interrupt)
-    with Watcher(config) as watcher:
+    with Watcher(config) as watcher, tracker(log, folder.parent, folder.name, config.to_dict()) as track:
+
+        def each(update: Update) -> None:
+            track(update)
+            watcher(update)
+
         try:
-            result = launch(config, out=folder, resume=resume is not None, federation=federation, on_update=watcher)
+            result = launch(config, out=folder, resume=resume is not None, federation=federation, on_update=each)
         except KeyboardInterrupt:
             watcher.stop()
             print(f"fedfdp: interrupted; continue with: fedfdp run --resume {folder}", file=sys.stderr)
@@ -46,6 +59,18 @@ def run(
         print(json.dumps(result.summary))
     else:
         watcher.show(result)
+    page = _report(folder) if report else None
+    if not as_json:
+        print(f"report: {page}" if page else f"see it as a page: fedfdp report {shlex.quote(str(folder))}")
+
+
+def _report(folder: Path) -> Path:
+    from fedfdp.report.facts import document
+    from fedfdp.report.page import PAGE, write_page
+    from fedfdp.runs.folder import RunFolder
+
+    write_page(document([RunFolder(folder)]), folder / PAGE)
+    return folder / PAGE
 
 
 def _prepared(source: str | None, overrides: list[str]) -> tuple["Config", "Federation"]:

@@ -20,7 +20,7 @@ from fedfdp.errors import RunError
 
 CONFIG, METRICS, CHECKPOINT = "config.toml", "metrics.jsonl", "checkpoint"
 SUMMARY, MODEL, LEDGER, IDENTITY = "summary.json", "model.safetensors", "ledger.jsonl", "run.json"
-PRIVACY_JSON, PRIVACY_PAGE = "privacy.json", "privacy.md"
+PRIVACY_JSON, PRIVACY_PAGE, CLIENTS = "privacy.json", "privacy.md", "clients.json"
 
 
 class RunFolder:
@@ -55,6 +55,14 @@ class RunFolder:
         if not self.finished:
             raise RunError(f"{self.path} is not finished; continue it with: fedfdp run --resume {self.path}")
         return self._json(SUMMARY)
+
+    def clients(self) -> dict[str, Any] | None:
+        """Who takes part and what they hold; None in folders of runs that did not note it."""
+        return self._json(CLIENTS) if (self.path / CLIENTS).is_file() else None
+
+    def privacy(self) -> dict[str, Any] | None:
+        """The privacy statement; None where there is no privacy, or none was written yet."""
+        return self._json(PRIVACY_JSON) if (self.path / PRIVACY_JSON).is_file() else None
 
     def metrics(self) -> list[dict[str, Any]]:
         """One entry an evaluation; a torn last line, of a run that was killed while writing it, is passed over."""

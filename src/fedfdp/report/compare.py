@@ -1,0 +1,79 @@
+"""Runs beside each other: where their settings differ, which of them none beats, and their means over seeds.
+
+Pure comparison of what a report has read; nothing is run or read here.
+"""
+
+import math
+import statistics
+from typing import Any
+
+Run = dict[str, Any]
+
+AVERAGED = ("accuracy", "worst_accuracy", "psi", "psi_train", "loss", "epsilon")
+# What names a run or how it was watched, not what it computes.
+ASIDE = {"name", "seed", "data.seed", "threads", "eval_every", "device"}
+
+
+def differing(runs: list[Run]) -> list[str]:
+    """The settings that not all runs have alike, but for their names."""
+    names = dict.fromkeys(name for run in runs for name in run["settings"])
+    return [n for n in names if n != "name" and len({run["settings"].get(n) for run in runs}) > 1]
+
+
+def fronts(runs: list[Run]) -> list[int]:
+    """Numbers of the runs that no other on the same data beats in accuracy, Ψ and ε together.
+
+    A beats B when it is at least as good in all three and better in one; no privacy is ε = ∞. Where there is no
+    accuracy, as in regression, the loss stands for it. Only finished runs with both measures take part.
+    """
+    points = {run["number"]: (run["data"], _merits(run)) for run in runs if run["finished"]}
+    known = {number: (data, merits) for number, (data, merits) in points.items() if merits is not None}
+    return [
+        number
+        for number, (data, mine) in known.items()
+        if not any(other == data and _beats(theirs, mine) for other, theirs in known.values())
+    ]
+
+
+def over_seeds(runs: list[Run]) -> list[dict[str, Any]]:
+    """Finished runs that differ only in their seeds: means and sample standard deviations; single runs are left out."""
+    groups: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        if run["finished"]:
+            settings = sorted((name, value) for name, value in run["settings"].items() if name not in ASIDE)
+            groups.setdefault((run["data"], *settings), []).append(run)
+    return [_group(group) for group in groups.values() if len(group) > 1]
+
+
+def _group(group: list[Run]) -> dict[str, Any]:
+    mean: dict[str, float | None] = {}
+    spread: dict[str, float | None] = {}
+    for name in AVERAGED:
+        values = [run["result"][name] for run in group]
+        known = all(_number(value) for value in values)
+        mean[name] = statistics.fmean(values) if known else None
+        spread[name] = statistics.stdev(values) if known else None
+    return {
+        "runs": [run["number"] for run in group],
+        "method": group[0]["method"],
+        "data": group[0]["data"],
+        "mean": mean,
+        "spread": spread,
+    }
+
+
+def _merits(run: Run) -> tuple[float, float, float] | None:
+    """What counts, the more the better."""
+    result = run["result"]
+    served = result["accuracy"] if _number(result["accuracy"]) else result["loss"] and -result["loss"]
+    if not _number(served) or not _number(result["psi"]):
+        return None
+    return served, -result["psi"], -result["epsilon"] if _number(result["epsilon"]) else -math.inf
+
+
+def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one != other and all(a >= b for a, b in zip(one, other, strict=True))
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

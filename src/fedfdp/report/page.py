@@ -1,0 +1,83 @@
+"""The report as one HTML page: data, style and script inside it, and a policy under which it can load nothing else.
+
+What users name (clients, runs, folders) reaches the page as JSON; its script makes text of it, never markup.
+"""
+
+import base64
+import hashlib
+import html
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from fedfdp.errors import RunError
+from fedfdp.runs.folder import RunFolder
+
+SCRIPTS = ("base.js", "table.js", "scale.js", "figure.js", "lines.js", "clients.js", "statement.js",
+           "sections.js", "page.js")  # fmt: skip
+PAGE = "report.html"
+STYLES = ("page.css", "parts.css")
+TITLE_LENGTH = 80
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<a class="skip" href="#main">Skip to the content</a>
+<noscript><p>The tables and figures of this page are drawn by its own script: allow scripts to see them. No network is
+needed. The numbers are also in the run's folder, in summary.json and metrics.jsonl.</p></noscript>
+<script type="application/json" id="facts">{facts}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def render(facts: dict[str, Any]) -> str:
+    """The page that shows these facts."""
+    style = "".join(map(_asset, STYLES))
+    script = '"use strict";\n(() => {\n' + "\n".join(map(_asset, SCRIPTS)) + "})();\n"
+    return _PAGE.format(
+        title=html.escape(_title(facts)),
+        style=style,
+        script=script,
+        policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}",
+        facts=embedded(facts),
+    )
+
+
+def write_page(facts: dict[str, Any], file: Path) -> None:
+    """The whole page or nothing."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        RunFolder(file.parent).write(file.name, render(facts).encode("utf-8", "replace"))
+    except OSError as error:
+        raise RunError(f"{file} cannot be written: {error.strerror}; give another --out") from None
+
+
+def embedded(facts: dict[str, Any]) -> str:
+    """JSON without a character that could end the script element it lies in."""
+    text = json.dumps(facts, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _title(facts: dict[str, Any]) -> str:
+    runs = facts["runs"]
+    name = runs[0]["name"] if len(runs) == 1 else f"{len(runs)} runs"
+    return f"{' '.join(str(name).split())[:TITLE_LENGTH]} · fedfdp report"
+
+
+def _asset(name: str) -> str:
+    return files("fedfdp.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """How a content security policy names the one script or style that it allows."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
