@@ -1,23 +1,33 @@
 """ε, σ and rounds of a run: whichever is left out is solved from the other two. Never on the unaffordable side."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.errors import BudgetError, SettingError
+from fedfdp.privacy.accounting import Event, max_count
 from fedfdp.privacy.accounting import epsilon as epsilon_of
-from fedfdp.privacy.accounting import max_count
 from fedfdp.privacy.accounting.events import effective_sigma, repeat
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.planning import plan
+from fedfdp.privacy.planning import PRECISION, plan
+from fedfdp.privacy.searching import approach, round_away
+
+_MOST_NOISE, _LEAST_NOISE = 1e5, 1e-2  # between which σ is looked for
 
 
 def resolve_privacy(
-    privacy: DPSGD | None, algorithm: Algorithm, rounds: int | None, *, share: float = 1.0
+    privacy: DPSGD | None,
+    algorithm: Algorithm,
+    rounds: int | None,
+    *,
+    share: float = 1.0,
+    before: Sequence[Event] = (),
 ) -> tuple[DPSGD | None, int]:
     """The settings with nothing left open, and the number of rounds; a contradiction between all three is refused.
 
     Where a client is asked in a `share` of the rounds only, there may be more of them; its ledger keeps the budget.
+    What every client releases `before` training comes off the same budget.
     """
     if privacy is None:
         if rounds is None:
@@ -30,16 +40,16 @@ def resolve_privacy(
     paid = None if rounds is None else math.ceil(rounds * share)  # rounds that a client takes part in
     if privacy.sigma is None:
         assert paid is not None
-        privacy = replace(privacy, sigma=_smallest_sigma(privacy, algorithm, paid))
+        privacy = replace(privacy, sigma=_smallest_sigma(privacy, algorithm, paid, before))
     step = algorithm.events(None, privacy)
     if privacy.epsilon is None:
         assert paid is not None
         assert rounds is not None
-        cost = epsilon_of(repeat(step, paid), privacy.delta, accountant=privacy.accountant)
+        cost = epsilon_of([*before, *repeat(step, paid)], privacy.delta, accountant=privacy.accountant)
         return replace(privacy, epsilon=cost), rounds
-    affordable = max_count(step, privacy.epsilon, privacy.delta, accountant=privacy.accountant)
+    affordable = max_count(step, privacy.epsilon, privacy.delta, accountant=privacy.accountant, after=before)
     if affordable < 1:
-        cost = epsilon_of(step, privacy.delta, accountant=privacy.accountant)
+        cost = epsilon_of([*before, *step], privacy.delta, accountant=privacy.accountant)
         raise BudgetError(
             f"privacy.epsilon = {privacy.epsilon:g}: a single round with sigma = {privacy.noise:g}, q = {privacy.q:g} "
             f"costs {cost:.4g}; raise epsilon or sigma, or lower q"
@@ -51,8 +61,10 @@ def resolve_privacy(
     return privacy, rounds or affordable
 
 
-def _smallest_sigma(privacy: DPSGD, algorithm: Algorithm, rounds: int) -> float:
+def _smallest_sigma(privacy: DPSGD, algorithm: Algorithm, rounds: int, before: Sequence[Event]) -> float:
     """σ of a method whose round is K − 1 gradients and one joint event."""
+    if before:
+        return _sigma_after(before, privacy, algorithm, rounds)
     events = algorithm.events(None, replace(privacy, sigma=1.0))
     beside = events[-1].sigmas[1:]  # what the joint event releases beside the gradient
     return plan(
@@ -64,3 +76,21 @@ def _smallest_sigma(privacy: DPSGD, algorithm: Algorithm, rounds: int) -> float:
         local_steps=sum(event.count for event in events),
         accountant=privacy.accountant,
     ).sigma
+
+
+def _sigma_after(before: Sequence[Event], privacy: DPSGD, algorithm: Algorithm, rounds: int) -> float:
+    """The smallest σ whose rounds fit the budget together with what was released before them."""
+    assert privacy.epsilon is not None
+
+    def cost(sigma: float) -> float:
+        rest = repeat(algorithm.events(None, replace(privacy, sigma=sigma)), rounds)
+        return epsilon_of([*before, *rest], privacy.delta, accountant=privacy.accountant)
+
+    if cost(_MOST_NOISE) > privacy.epsilon:
+        spent = epsilon_of(before, privacy.delta, accountant=privacy.accountant)
+        raise BudgetError(
+            f"privacy.epsilon = {privacy.epsilon:g}: estimating ranges takes {spent:.4g} of it, and {rounds} rounds do "
+            f"not fit into the rest; raise data.estimate.sigma or epsilon, or lower rounds"
+        )
+    found = approach(cost, privacy.epsilon, safe=_MOST_NOISE, end=_LEAST_NOISE, first=2.0, tolerance=PRECISION)
+    return round_away(found, upward=True)

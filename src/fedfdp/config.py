@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import os
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,8 @@ from typing import Any, Literal
 from fedfdp import algorithms
 from fedfdp.algorithms import Algorithm
 from fedfdp.budget import resolve_privacy
+from fedfdp.data.catalog import named
+from fedfdp.data.facts import Facts
 from fedfdp.engines.flower.settings import Flower
 from fedfdp.errors import SettingError, nearest
 from fedfdp.participation import Participation
@@ -24,8 +27,8 @@ PRESETS = Path(__file__).parent / "presets"
 
 
 @dataclass(frozen=True)
-class Data:
-    """Which records there are, and who holds them."""
+class Data(Facts):
+    """Which records there are, and who holds them: a dataset by name and how it is dealt out, or your own files."""
 
     source: str = "mnist"
     clients: int = 10
@@ -39,6 +42,7 @@ class Data:
     seed: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require(self.clients >= 2, "data.clients", self.clients, "2 or more", "10 is the paper's")
         _require(self.beta > 0, "data.beta", self.beta, "above 0", "0.1 is very unequal, 100 nearly equal")
         inside = 0 < self.test_fraction < 1
@@ -73,6 +77,7 @@ class Config:
     device: str = "cpu"
     randomness: Literal["seeded", "secure"] = "seeded"
     threads: int | None = None
+    loss: str | None = None  # package.module:function of (output, y), one loss a record; None: by what is predicted
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)
     algorithm: Algorithm = field(default_factory=algorithms.FedFDP)
@@ -92,7 +97,8 @@ class Config:
     def resolved(self) -> "Config":
         """The same with nothing left open: ε, σ or rounds solved, and checked against each other."""
         self.algorithm.check_privacy(self.privacy)
-        privacy, rounds = resolve_privacy(self.privacy, self.algorithm, self.rounds, share=self.participation.fraction)
+        share, before = self.participation.fraction, self.data.before
+        privacy, rounds = resolve_privacy(self.privacy, self.algorithm, self.rounds, share=share, before=before)
         every = self.eval_every or max(1, math.ceil(rounds / 15))
         return replace(self, privacy=privacy, rounds=rounds, eval_every=every)
 
@@ -164,7 +170,7 @@ def load(source: str, overrides: Iterable[str] = ()) -> Config:
 
 def layered(source: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
     """The settings of a preset or file; a file may build on another one by `base = "default"`."""
-    return override(_read(source), overrides)
+    return _placed(override(_read(source), overrides), Path())
 
 
 def override(values: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
@@ -209,8 +215,17 @@ def _read(source: str) -> dict[str, Any]:
         raise SettingError("config", str(path), f"cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError("config", str(path), f"not valid TOML: {error}") from None
-    base = values.pop("base", None)
+    base, values = values.pop("base", None), _placed(values, path.parent)
     return values if base is None else merge(_read(str(base)), values)
+
+
+def _placed(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """With a data file's path made absolute: in a TOML file it is relative to that file, on a command line to here."""
+    section = values.get("data")
+    source = section.get("source") if isinstance(section, dict) and "folder" not in section else None
+    if isinstance(source, str) and not named(source, folder):
+        values = {**values, "data": {**values["data"], "source": os.path.abspath(folder / source)}}
+    return values
 
 
 def _literal(text: str) -> Any:

@@ -1,13 +1,13 @@
 """A model and its loss, computed at whatever weights are given. It keeps no weights of its own and knows no client."""
 
+import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from fedfdp import weights as w
-from fedfdp.errors import DataError
+from fedfdp.errors import DataError, SettingError
 from fedfdp.fairness.coefficients import Coefficient
 from fedfdp.privacy.clipping import ClippedSum, clipped_sum, record_losses
 from fedfdp.privacy.clipping.fast import buffers_kept
@@ -34,7 +34,7 @@ class Learner:
 
     def initial(self) -> Weights:
         """The module's own weights, as they are: only what is trained."""
-        return w.flat({name: p.detach() for name, p in self._parameters.items()})
+        return {name: p.detach().clone() for name, p in self._parameters.items()}
 
     def load(self, weights: Weights) -> nn.Module:
         """The module with these weights in place; they are shared, not copied."""
@@ -132,3 +132,31 @@ def squared_error(output: Tensor, y: Tensor) -> Tensor:
     """The loss of regression: the mean over a record's targets of the squared error."""
     gap = output.reshape(len(y), -1) - y.reshape(len(y), -1).to(output.dtype)
     return gap.square().mean(1)
+
+
+def loss_at(path: str) -> LossFunction:
+    """A loss of yours, by import path: called with outputs and targets, it gives one loss a record."""
+    module, colon, name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name) if colon else None
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingError("loss", path, f"cannot be imported: {error}", "check PYTHONPATH") from None
+    if not callable(found):
+        raise SettingError("loss", path, "not a function", "give package.module:function")
+    return found  # type: ignore[no-any-return]
+
+
+def check_loss(loss: LossFunction, y: Tensor, outputs: int) -> None:
+    """Raises unless the loss gives one number for each record: a mean over a batch could not be made private."""
+    records = y[:2]
+    try:
+        shape = tuple(loss(torch.zeros(len(records), outputs), records).shape)
+    except (RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
+        raise SettingError("loss", _name(loss), f"fails on two records: {str(error).splitlines()[0]}") from None
+    if shape != (len(records),):
+        fix = "leave out the mean over the batch: reduction='none'"
+        raise SettingError("loss", _name(loss), f"gives shape {shape} for {len(records)} records, one loss each", fix)
+
+
+def _name(loss: LossFunction) -> str:
+    return str(getattr(loss, "__qualname__", type(loss).__name__))

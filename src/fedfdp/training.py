@@ -22,7 +22,7 @@ from fedfdp.data import Federation
 from fedfdp.engines.local import LocalEngine
 from fedfdp.errors import SettingError, nearest
 from fedfdp.evaluation import Evaluator
-from fedfdp.learner import Learner, LossFunction, cross_entropy, squared_error
+from fedfdp.learner import Learner, LossFunction, check_loss, cross_entropy, squared_error
 from fedfdp.participation import Participation
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
@@ -76,13 +76,16 @@ def train(
     """
     algorithm, server, participation = algorithm or FedFDP(), server or Server(), participation or Participation()
     algorithm.check_privacy(privacy)
-    privacy, rounds = resolve_privacy(privacy, algorithm, rounds, share=participation.fraction)
+    share, released = participation.fraction, federation.before
+    privacy, rounds = resolve_privacy(privacy, algorithm, rounds, share=share, before=released)
     eval_every = eval_every or max(1, math.ceil(rounds / 15))
     classes = federation.classes
     outputs = classes or math.prod(federation.y.shape[1:]) or 1
     model = copy.deepcopy(model)
     given = {"input_shape": federation.input_shape, "tokens": not federation.x.is_floating_point()}
     models.check_output(model, **given, outputs=outputs, classification=classes is not None)  # type: ignore[arg-type]
+    if loss is not None:
+        check_loss(loss, federation.y, outputs)
     learner = Learner(model, loss or (squared_error if classes is None else cross_entropy), device=_device(device))
     first = learner.initial()
     settings = {
@@ -123,6 +126,8 @@ def train(
                     sync=False,
                 )
             )
+            for client in federation.clients if released else ():  # free when a resumed run comes here again
+                book.ledger(client.name).charge(0, "ranges", released, replayable=True)
         source = Secure() if randomness == "secure" else Seeded(seed)
         engine = LocalEngine(federation, learner, algorithm, privacy=privacy, randomness=source, book=book, fused=fused)
         sizes = [len(client.train) for client in federation.clients]

@@ -4,9 +4,11 @@ Holds facts only; reading, fetching and caching are elsewhere.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from fedfdp.data.decode import CIFAR_BINARY, CIFAR_PNG, CIFAR_PYTHON, IDX, Form, Records
 from fedfdp.data.fetch import Apt, Mirror, Npm, Origin
+from fedfdp.data.files.paths import looks_like_path
 from fedfdp.errors import SettingError, nearest
 
 
@@ -105,8 +107,13 @@ def names() -> tuple[str, ...]:
     return tuple(CATALOG)
 
 
+def named(source: str, folder: Path = Path()) -> bool:
+    """Whether `data.source` is a dataset's name; what exists as a file or folder is one, unless it has such a name."""
+    return source in CATALOG or not (looks_like_path(source) or (folder / source).exists())
+
+
 def find(name: str) -> Source:
     source = CATALOG.get(_ALIASES.get(name.lower(), name.lower()))
     if source is None:
-        raise SettingError("data.source", name, "no dataset has this name", nearest(name, CATALOG))
+        raise SettingError("data.source", name, f"no dataset has this name; {nearest(name, CATALOG)}", "or give a file")
     return source

@@ -5,7 +5,7 @@ Never copies a client's records until a batch is taken, and never lets through r
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -18,12 +18,13 @@ from fedfdp.data import partition as partitions
 from fedfdp.data.check import as_inputs, as_targets, check_records
 from fedfdp.data.sources import Dataset
 from fedfdp.errors import DataError, SettingError, nearest
+from fedfdp.privacy.accounting import Event
 
 How = Literal["dirichlet", "iid", "shards", "column"]
 Part = Literal["train", "test"]
 
 # Each purpose has a stream of its own, so that a change in one leaves the others as they were.
-_SUBSAMPLE, _PARTITION, _SPLIT = 1, 2, 3
+SUBSAMPLE, PARTITION, SPLIT = 1, 2, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,13 +55,18 @@ class ClientData:
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """All clients over one pool. `classes` is None for regression."""
+    """All clients over one pool. `classes` is None for regression.
+
+    `before` is what every client released to have its records scaled: its ledger is charged with it before round 0.
+    """
 
     clients: tuple[ClientData, ...]
     classes: int | None
     name: str
     x: Tensor
     y: Tensor
+    before: tuple[Event, ...] = ()
+    found: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # the ranges that came of it
 
     def __post_init__(self) -> None:
         check_records(
@@ -128,11 +134,11 @@ class Federation:
             raise SettingError("fraction", fraction, "must be above 0 and at most 1")
         if fraction < 1:
             wanted = max(1, round(fraction * len(dataset)))
-            dataset = dataset.subset(np.sort(_rng(seed, _SUBSAMPLE).choice(len(dataset), wanted, replace=False)))
-        names, indices = _dealt(dataset, clients, how, beta, shards_per_client, column, _rng(seed, _PARTITION))
-        rng = _rng(seed, _SPLIT)
-        parts = [_split(index, test_fraction, rng) for index in indices]
-        return cls._over(dataset.x, dataset.y, dataset.classes, dataset.name, names, parts)
+            dataset = dataset.subset(np.sort(stream(seed, SUBSAMPLE).choice(len(dataset), wanted, replace=False)))
+        names, indices = dealt(dataset, clients, how, beta, shards_per_client, column, stream(seed, PARTITION))
+        rng = stream(seed, SPLIT)
+        parts = [split(index, test_fraction, rng) for index in indices]
+        return cls.over(dataset.x, dataset.y, dataset.classes, dataset.name, names, parts)
 
     @classmethod
     def from_clients(
@@ -151,7 +157,7 @@ class Federation:
         """
         if not clients:
             raise DataError("no clients: give at least one as {'name': (x, y)}")
-        rng = _rng(seed, _SPLIT)
+        rng = stream(seed, SPLIT)
         xs: list[Tensor] = []
         ys: list[Tensor] = []
         parts: list[tuple[Tensor, Tensor]] = []
@@ -167,16 +173,16 @@ class Federation:
             index = np.arange(start, start + sum(sizes))
             start += sum(sizes)
             if len(given) == 2:
-                parts.append(_split(index, test_fraction, rng))
+                parts.append(split(index, test_fraction, rng))
             else:
                 parts.append((torch.from_numpy(index[: sizes[0]]), torch.from_numpy(index[sizes[0] :])))
         pool_y = torch.cat(ys)
         if classes is None and not pool_y.is_floating_point():
             classes = int(pool_y.max()) + 1 if len(pool_y) else 1
-        return cls._over(torch.cat(xs), pool_y, classes, name, list(clients), parts)
+        return cls.over(torch.cat(xs), pool_y, classes, name, list(clients), parts)
 
     @classmethod
-    def _over(
+    def over(
         cls,
         x: Tensor,
         y: Tensor,
@@ -192,13 +198,14 @@ class Federation:
         return cls(clients=members, classes=classes, name=name, x=x, y=y)
 
 
-def _rng(seed: int, purpose: int) -> np.random.Generator:
+def stream(seed: int, purpose: int) -> np.random.Generator:
+    """The random numbers of one purpose."""
     if seed < 0:
         raise SettingError("seed", seed, "must be 0 or more")
     return np.random.default_rng(np.random.SeedSequence([seed, purpose]))
 
 
-def _dealt(
+def dealt(
     dataset: Dataset,
     clients: int | None,
     how: How,
@@ -207,6 +214,7 @@ def _dealt(
     column: str | None,
     rng: np.random.Generator,
 ) -> tuple[list[str], list[NDArray[np.int64]]]:
+    """Names of clients, and the positions of each one's records."""
     if how not in get_args(How):
         raise SettingError("partition", how, "no such partition", nearest(how, get_args(How)))
     if how == "column":
@@ -229,7 +237,7 @@ def _dealt(
     return [f"client-{i}" for i in range(clients)], indices
 
 
-def _split(index: NDArray[np.int64], test_fraction: float, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+def split(index: NDArray[np.int64], test_fraction: float, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """Train and test at random: the test part rounded up, but one record at least stays for training."""
     if not 0 <= test_fraction < 1:
         raise SettingError("test_fraction", test_fraction, "must be at least 0 and below 1")

@@ -46,7 +46,7 @@ def dirichlet(
     owner = np.empty(len(labels), np.int64)
     for k in range(len(sizes)):
         owner[rng.permutation(np.flatnonzero(codes == k))] = np.repeat(np.arange(clients), counts[:, k])
-    return _by_owner(owner, clients)
+    return by_owner(owner, clients)
 
 
 def shards(labels: NDArray[Any], clients: int, shards_per_client: int, rng: np.random.Generator) -> list[Indices]:
@@ -62,13 +62,13 @@ def shards(labels: NDArray[Any], clients: int, shards_per_client: int, rng: np.r
     piece = np.arange(len(labels)) * pieces // len(labels)
     owner = np.empty(len(labels), np.int64)
     owner[ordered] = rng.permutation(pieces)[piece] % clients
-    return _by_owner(owner, clients)
+    return by_owner(owner, clients)
 
 
 def by_column(values: NDArray[Any]) -> tuple[list[str], list[Indices]]:
     """One client for each distinct value, named by it, in sorted order."""
     names, owner = np.unique(values, return_inverse=True)
-    return [str(name) for name in names], _by_owner(owner, len(names))
+    return [str(name) for name in names], by_owner(owner, len(names))
 
 
 def _check_clients(clients: int, records: int) -> None:
@@ -108,7 +108,7 @@ def _repair(counts: Indices, least: int) -> None:
             heapq.heapreplace(givers, (size + 1, giver))
 
 
-def _by_owner(owner: NDArray[np.int64], clients: int) -> list[Indices]:
+def by_owner(owner: NDArray[np.int64], clients: int) -> list[Indices]:
     """Each client's records in rising order, by one sort instead of a search a client."""
     order = np.argsort(owner, kind="stable")
     return np.split(order, np.cumsum(np.bincount(owner, minlength=clients))[:-1])

@@ -1,8 +1,11 @@
 """From a Config to a finished run: loads the records, builds the model, trains."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -10,27 +13,40 @@ from fedfdp import config as configs
 from fedfdp import data, models
 from fedfdp.config import Config
 from fedfdp.data import Federation
+from fedfdp.data.catalog import named
+from fedfdp.data.facts import Estimate, Range
+from fedfdp.data.files.own import Say
+from fedfdp.data.holders import federation_of_records
+from fedfdp.data.opening import open_records, place_of
 from fedfdp.errors import RunError, SettingError
+from fedfdp.learner import loss_at
+from fedfdp.privacy.randomness import Seeded
+from fedfdp.privacy.secure import Secure
 from fedfdp.runs.folder import RunFolder
 from fedfdp.session import Result, Update
 from fedfdp.training import train
 
 
-def federation_of(config: Config) -> Federation:
-    """The clients of a run, as its config says."""
+def federation_of(config: Config, *, progress: Say | None = None) -> Federation:
+    """The clients of a run, as its config says. `progress` is told how far a long reading is."""
     settings = config.data
+    dealt: dict[str, Any] = {
+        "how": settings.partition,
+        "column": settings.column,
+        "beta": settings.beta,
+        "shards_per_client": settings.shards_per_client,
+        "test_fraction": settings.test_fraction,
+        "fraction": settings.fraction,
+        "seed": config.seed if settings.seed is None else settings.seed,
+    }
+    if not named(settings.source):
+        deal = partial(federation_of_records, clients=settings.clients, **dealt)
+        randomness = Secure() if config.randomness == "secure" else Seeded(config.seed)
+        path = place_of(settings.source, settings.folder)
+        return open_records(settings, path, deal, randomness=randomness, progress=progress)
     dataset = data.load(settings.source, folder=settings.folder)
-    return Federation.partition(
-        dataset,
-        clients=None if settings.partition == "column" else settings.clients,
-        how=settings.partition,
-        column=settings.column,
-        beta=settings.beta,
-        shards_per_client=settings.shards_per_client,
-        test_fraction=settings.test_fraction,
-        fraction=settings.fraction,
-        seed=config.seed if settings.seed is None else settings.seed,
-    )
+    clients = None if settings.partition == "column" else settings.clients
+    return Federation.partition(dataset, clients=clients, **dealt)
 
 
 def model_of(config: Config, federation: Federation) -> nn.Module:
@@ -58,7 +74,11 @@ def launch(
         fix = "start it with fedfdp server, or try it on one machine with fedfdp deploy local"
         raise SettingError("engine", config.engine, "not run by this command", fix)
     config = config.resolved()
+    if resume and out is not None:  # a private range is estimated once
+        found = RunFolder.find(out).config().get("data", {}).get("estimate", {}).get("found", {})
+        config = _with_ranges(config, found)
     federation = federation or federation_of(config)
+    config = _with_ranges(config, federation.found)
     return train(
         model_of(config, federation),
         federation,
@@ -67,6 +87,7 @@ def launch(
         rounds=config.rounds,
         server=config.server,
         participation=config.participation,
+        loss=None if config.loss is None else loss_at(config.loss),
         seed=config.seed,
         randomness=config.randomness,
         eval_every=config.eval_every,
@@ -78,6 +99,15 @@ def launch(
         config=config.to_dict(),
         on_update=on_update,
     )
+
+
+def _with_ranges(config: Config, found: Mapping[str, Range]) -> Config:
+    """The config with the private ranges that its run found, as its folder keeps it."""
+    if not found:
+        return config
+    ranges = {name: (low, high) for name, (low, high) in found.items()}
+    estimate = replace(config.data.estimate or Estimate(), found=ranges)
+    return replace(config, data=replace(config.data, estimate=estimate))
 
 
 def stored_config(folder: RunFolder, overrides: list[str]) -> Config:

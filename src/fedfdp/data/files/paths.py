@@ -1,0 +1,75 @@
+"""Which files there are below a given folder, and nothing outside it; how much memory a file may ask for.
+
+Never follows a link that leads out, and never believes a size before it was compared with what this machine has.
+"""
+
+import os
+from pathlib import Path
+
+from fedfdp.errors import DataError
+
+TABLES = (".csv", ".tsv", ".parquet", ".pq")
+ARRAYS = (".npz",)
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
+KINDS = ".csv, .tsv, .parquet, .npz, or a folder"
+
+
+def looks_like_path(source: str) -> bool:
+    """Whether `data.source` means a file or folder rather than a dataset's name."""
+    return any(mark in source for mark in "/\\") or source.startswith(".") or source.lower().endswith(TABLES + ARRAYS)
+
+
+def existing(path: Path) -> Path:
+    """The file or folder, if it is there, can be read and is not empty."""
+    try:
+        if path.is_dir():
+            return path
+        size = path.stat().st_size
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        reason = (
+            "no such file" if isinstance(error, FileNotFoundError) else (error.strerror or "cannot be read").lower()
+        )
+        raise DataError(f"{path}: {reason}; check data.source") from None
+    if not path.is_file():
+        raise DataError(f"{path}: neither a file nor a folder; give {KINDS}")
+    if size == 0:
+        raise DataError(f"{path}: empty (0 bytes); write the file again")
+    return path
+
+
+def inside(folder: Path, path: Path) -> Path:
+    """The path, if what it leads to lies in the folder."""
+    real, top = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+    if not real.is_relative_to(top):
+        raise DataError(f"{path}: leads outside of {folder}, to {real}; put the file itself there")
+    return path
+
+
+def entries(folder: Path, top: Path) -> list[Path]:
+    """What a folder holds, by name; hidden files are passed over, links that leave `top` are refused."""
+    try:
+        found = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError as error:
+        raise DataError(f"{folder}: {(error.strerror or 'cannot be read').lower()}; check data.source") from None
+    return [inside(top, path) for path in found]
+
+
+def most_bytes() -> int:
+    """What one source may take in memory: half of what the machine has."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (ValueError, OSError, AttributeError):
+        return 8 * 2**30
+
+
+def check_size(file: Path | str, size: int, what: str) -> None:
+    """Refuses before anything is allocated."""
+    if size > (most := most_bytes()):
+        fix = "use a machine with more memory, or fewer rows"
+        raise DataError(f"{file}: {what} would take {readable(size)} in memory, at most {readable(most)} fit; {fix}")
+
+
+def readable(size: float) -> str:
+    return f"{size / 2**30:,.1f} GB" if size >= 2**30 else f"{size / 2**20:,.1f} MB"

@@ -1,0 +1,184 @@
+"""CSV and Parquet read piece by piece: a file of any length takes the memory of one piece.
+
+What cannot be read is a DataError that names file and row, never the content of another cell.
+"""
+
+import csv as plain_csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from fedfdp.errors import DataError
+
+MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None"]
+BLOCK = 1 << 22  # bytes of a CSV read at once
+PIECE = 1 << 16  # rows of a Parquet file read at once
+HEADER = 1 << 20  # a longer first line is no header
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*|[+-]?(inf|infinity)", re.IGNORECASE)
+
+
+class CsvTable:
+    """A .csv or .tsv file with a header. Columns wanted as numbers are parsed as such, all others are text."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with open(path, "rb") as file:
+            head = file.readline(HEADER)
+        if head[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in head:
+            raise DataError(f"{path}, row 0: not UTF-8 text (UTF-16 or binary); save it as UTF-8")
+        try:
+            line = head.decode("utf-8-sig").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}, header: not UTF-8 (byte {error.start}); save it as UTF-8") from None
+        self.delimiter = max(",;\t", key=line.count)
+        self.names = [name.strip() for name in next(plain_csv.reader([line], delimiter=self.delimiter), [])]
+        check_names(path, self.names)
+
+    def most_rows(self) -> int:
+        """The number of lines below the header: at least that of rows."""
+        count, last = 0, b"\n"
+        with open(self.path, "rb") as file:
+            while block := file.read(BLOCK):
+                count, last = count + max(block.count(b"\n"), block.count(b"\r")), block[-1:]
+        return count - (last in b"\r\n")
+
+    def pieces(self, wanted: dict[str, bool]) -> Iterator[pa.RecordBatch]:
+        """The wanted columns, in record batches; the flag says whether a column holds numbers."""
+        types = {name: pa.float64() if number else pa.string() for name, number in wanted.items()}
+        try:
+            yield from self._read(types)
+        except pa.ArrowInvalid as error:
+            raise self._fault(wanted, str(error)) from None
+
+    def types(self) -> dict[str, str]:
+        """What each column seems to hold, by its first rows."""
+        try:
+            first = next(self._read(None), None)
+        except pa.ArrowInvalid as error:
+            raise self._fault({}, str(error)) from None
+        return {name: str(first.schema.field(name).type) if first else "empty" for name in self.names}
+
+    def _read(self, types: dict[str, pa.DataType] | None) -> Iterator[pa.RecordBatch]:
+        if self.most_rows() < 1:
+            return
+        ragged: list[tuple[int, int]] = []
+
+        def refuse(row: pa.csv.InvalidRow) -> str:
+            ragged.append((row.number or 0, row.actual_columns))
+            return "error"
+
+        convert = pa.csv.ConvertOptions(
+            column_types=types,
+            include_columns=list(types) if types is not None else [],
+            null_values=MISSING,
+            strings_can_be_null=True,
+        )
+        try:
+            with pa.csv.open_csv(
+                self.path,
+                # The header was read already: names are given, so that spaces around them do not matter.
+                read_options=pa.csv.ReadOptions(
+                    use_threads=False, block_size=BLOCK, column_names=self.names, skip_rows=1
+                ),
+                parse_options=pa.csv.ParseOptions(
+                    delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=refuse
+                ),
+                convert_options=convert,
+            ) as reader:
+                yield from reader
+        except pa.ArrowInvalid:
+            if ragged:
+                row, cells = ragged[0]
+                has = f"{cells} cells, the header has {len(self.names)}"
+                raise DataError(f"{self.path}, row {row - 1}: {has}; quote cells that hold a separator") from None
+            raise
+
+    def _fault(self, wanted: dict[str, bool], reason: str) -> DataError:
+        """Where the file is wrong, found by a second, slower look."""
+        if "UTF8" in reason:
+            return DataError(f"{self.path}, row {self._undecodable()}: not UTF-8; save it as UTF-8")
+        numeric = [name for name, number in wanted.items() if number]
+        first = 1
+        for piece in self._read(dict.fromkeys(numeric, pa.string())):
+            worst: tuple[int, str] | None = None
+            for name in numeric:
+                for row, text in enumerate(piece.column(name).to_pylist()):
+                    if worst is not None and row >= worst[0]:
+                        break
+                    if text is not None and not _NUMBER.fullmatch(text):
+                        worst = row, f"column {name!r}: {text!r:.40} is not a number; correct it, or list categories"
+                        break
+            if worst is not None:
+                return DataError(f"{self.path}, row {first + worst[0]}, {worst[1]}")
+            first += len(piece)
+        return DataError(f"{self.path}: not a CSV that can be read ({reason.splitlines()[0]:.120}); write it again")
+
+    def _undecodable(self) -> int:
+        with open(self.path, "rb") as file:
+            for number, line in enumerate(file):
+                try:
+                    line.decode("utf-8")
+                except UnicodeDecodeError:
+                    return number
+        return 0
+
+
+class ParquetTable:
+    """A .parquet file; its own types say which columns hold numbers."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._whole():
+            # A buffer: columns are read page by page, not a whole row group at once.
+            self.file = pa.parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
+        self.names = list(self.file.schema_arrow.names)
+        check_names(path, self.names)
+
+    def most_rows(self) -> int:
+        return int(self.file.metadata.num_rows)
+
+    def pieces(self, wanted: dict[str, bool]) -> Iterator[pa.RecordBatch]:
+        with self._whole():
+            yield from self.file.iter_batches(PIECE, columns=list(wanted), use_threads=False)
+
+    def types(self) -> dict[str, str]:
+        return {field.name: str(field.type) for field in self.file.schema_arrow}
+
+    def _whole(self) -> "_Whole":
+        return _Whole(self.path)
+
+
+class _Whole:
+    """Where a damaged Parquet file becomes one line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, pa.ArrowException | OSError):
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise DataError(f"{self.path}: not a whole Parquet file ({reason:.120}); copy or write it again") from None
+
+
+Table = CsvTable | ParquetTable
+
+
+def open_table(path: Path) -> Table:
+    return ParquetTable(path) if path.suffix.lower() in (".parquet", ".pq") else CsvTable(path)
+
+
+def check_names(path: Path, names: list[str]) -> None:
+    seen: set[str] = set()
+    for number, name in enumerate(names, 1):
+        if not name:
+            raise DataError(f"{path}, column {number}: has no name in the header; name it, or save without an index")
+        if name in seen:
+            raise DataError(f"{path}, column {name!r}: there are two of this name; rename one")
+        seen.add(name)

@@ -1,0 +1,66 @@
+"""From your own records to clients: those that the files name, or parts that are dealt out as of any dataset."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from fedfdp.data import partition as partitions
+from fedfdp.data.facts import Facts
+from fedfdp.data.federation import PARTITION, SPLIT, SUBSAMPLE, Federation, How, dealt, split, stream
+from fedfdp.data.files.own import OwnRecords
+from fedfdp.data.sources import Dataset
+from fedfdp.errors import DataError, SettingError
+
+
+def federation_of_records(
+    records: OwnRecords,
+    *,
+    clients: int = 10,
+    how: How = "dirichlet",
+    beta: float = 0.1,
+    shards_per_client: int = 2,
+    column: str | None = None,
+    test_fraction: float = 0.25,
+    fraction: float = 1.0,
+    seed: int = 0,
+) -> Federation:
+    """The clients that the records name; where they name none, as many as asked for.
+
+    The test part is what the files mark as such, else a fraction of each client's records, at random.
+    """
+    kept = np.arange(len(records.x))
+    if not 0 < fraction <= 1:
+        raise SettingError("fraction", fraction, "must be above 0 and at most 1")
+    if fraction < 1:
+        kept = np.sort(stream(seed, SUBSAMPLE).choice(kept, max(1, round(fraction * len(kept))), replace=False))
+    if records.holders is not None and records.owner is not None:
+        names = list(records.holders)
+        indices = partitions.by_owner(records.owner[kept], len(names))
+    else:
+        whole = Dataset(records.name, records.x, records.y[torch.from_numpy(kept)], records.classes)
+        rng = stream(seed, PARTITION)
+        names, indices = dealt(whole, None if how == "column" else clients, how, beta, shards_per_client, column, rng)
+    rng = stream(seed, SPLIT)
+    parts = []
+    for name, index in zip(names, indices, strict=True):
+        own = kept[index]
+        if records.test is None:
+            parts.append(split(own, test_fraction, rng))
+            continue
+        marked = records.test[own]
+        if marked.all():
+            raise DataError(
+                f"{records.name}, holder {name!r}: all its records are for the test; leave some to train on"
+            )
+        parts.append((torch.from_numpy(own[~marked]), torch.from_numpy(own[marked])))
+    return Federation.over(records.x, records.y, records.classes, records.name, names, parts)
+
+
+def single_holder(records: OwnRecords, facts: Facts, name: str, *, test_fraction: float) -> Federation:
+    """A holder's own file as a federation of one."""
+    others = [holder for holder in records.holders or () if holder != name]
+    if facts.holder is not None and others:
+        raise DataError(f"{records.name}, column {facts.holder!r}: has rows of {others[0]!r}; this node is {name!r}")
+    alone = replace(records, holders=(name,), owner=np.zeros(len(records.x), np.int64))
+    return federation_of_records(alone, test_fraction=test_fraction)

@@ -1,0 +1,47 @@
+"""What a trained model's inputs and outputs mean in terms of the files it was trained on. Reads no label."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from fedfdp.data.catalog import find, named
+from fedfdp.data.facts import Facts, Range, class_names
+from fedfdp.data.files import own
+from fedfdp.data.files.own import Say
+from fedfdp.data.files.sources import target_range
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """Names of the classes in the order of the outputs, or the range that a regression's target was scaled from."""
+
+    classes: tuple[str, ...] = ()
+    range: Range | None = None
+
+    def of(self, outputs: Tensor) -> list[str] | list[float]:
+        """One answer a record: the likeliest class's name, or a number in the label's own units."""
+        if self.classes:
+            return [self.classes[best] for best in outputs.argmax(-1).tolist()]
+        values = outputs.double().reshape(len(outputs), -1)[:, 0]
+        if self.range is not None:
+            low, high = self.range
+            values = (values + 1) / 2 * (high - low) + low
+        return [float(value) for value in values.tolist()]
+
+
+def meaning(facts: Facts, source: str) -> Meaning:
+    """Of a run's outputs, from the [data] section it is stored with."""
+    if named(source):
+        return Meaning(tuple(map(str, range(find(source).classes))))
+    return Meaning(class_names(facts), target_range(facts))
+
+
+def read_inputs(facts: Facts, source: str, path: str | Path, *, progress: Say | None = None) -> Tensor:
+    """The inputs in a file, or in a folder of images, laid out and scaled as those of `data.source` were in training.
+
+    Columns for label, holder and test may be there or not; all others must be those of the training files.
+    """
+    if named(source):
+        facts = replace(facts, range=(0.0, float(find(source).brightest)))
+    return own.read_inputs(facts, Path(path), progress=progress)
