@@ -42,10 +42,7 @@ class OwnRecords:
 def read_records(facts: Facts, path: Path, *, progress: Say | None = None) -> OwnRecords:
     """The records of a file, or of a folder with a file or folder for each holder."""
     named = sources_of(facts, existing(path), labelled=True)
-    for _, source in named:
-        if waiting := _unscaled(source):
-            allowed = f"{path} needs a range of {waiting[0].name!r}, and none was estimated here"
-            raise SettingError(f"data.columns.{waiting[0].name}", PRIVATE, allowed, "give a public range")
+    _check_scaled(named, path)
     return _records(facts, path, named, progress)
 
 
@@ -62,8 +59,18 @@ def read_unscaled(facts: Facts, path: Path, *, progress: Say | None = None) -> t
 
 def read_inputs(facts: Facts, path: Path, *, progress: Say | None = None) -> Tensor:
     """The inputs alone, laid out and scaled as in training; label, holder and test columns may be there or not."""
-    (named,) = sources_of(facts, existing(path), labelled=False)
-    return torch.from_numpy(_gathered([named[1]], [None], progress)[0])
+    named = sources_of(facts, existing(path), labelled=False)
+    if len(named) > 1:
+        raise DataError(f"{path}: a folder of several files; give one of them")
+    _check_scaled(named, path)
+    return torch.from_numpy(_gathered([named[0][1]], [None], progress)[0])
+
+
+def _check_scaled(named: Sequence[tuple[str | None, Source]], path: Path) -> None:
+    for _, source in named:
+        if waiting := _unscaled(source):
+            allowed = f"{path} needs a range of {waiting[0].name!r}, and none was estimated here"
+            raise SettingError(f"data.columns.{waiting[0].name}", PRIVATE, allowed, "give a public range")
 
 
 def _unscaled(source: Source) -> list[Numeric]:

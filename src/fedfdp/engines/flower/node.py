@@ -13,11 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from fedfdp import config as configs
 from fedfdp import records
 from fedfdp.data import Federation
+from fedfdp.data.files.own import read_records
+from fedfdp.data.holders import single_holder
 from fedfdp.engines.flower import checks, memory
 from fedfdp.engines.flower.messages import Answer, Hello, Judge, Judged, Question
 from fedfdp.engines.flower.policy import NodeConfig, NodeData, RefusalError
@@ -193,24 +193,21 @@ def own_federation(name: str, data: NodeData) -> Federation:
 
         whole = federation_of(configs.load(data.config))
         assert data.part is not None
+        if whole.before:
+            allowed = f"{data.config} estimates ranges, which no node can do by itself"
+            raise SettingError("data.columns", "private", allowed, "give public ranges")
         if not 0 <= data.part < len(whole):
             raise SettingError("data.part", data.part, f"0 to {len(whole) - 1}: {data.config} has {len(whole)} clients")
         client = whole.clients[data.part]
         if client.name != name:
             raise SettingError("name", name, f"part {data.part} of {data.config} is {client.name!r}")
         return Federation((client,), whole.classes, whole.name, whole.x, whole.y)
-    arrays = _from_file(Path(data.file)) if data.file is not None else _from_loader(data.loader or "")
-    given = {"test_fraction": data.test_fraction, "classes": data.classes}
-    return Federation.from_clients({name: arrays}, name=name, **given)  # type: ignore[arg-type]
-
-
-def _from_file(path: Path) -> list[Any]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            names = ("x", "y", "x_test", "y_test") if "x_test" in file else ("x", "y")
-            return [file[name] for name in names]
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{path}: not an .npz file with x and y ({error})") from None
+    if data.file is not None:
+        records = read_records(data, Path(data.file), progress=log.info)
+        return single_holder(records, data, name, test_fraction=data.test_fraction)
+    assert isinstance(data.classes, int | None)
+    arrays = _from_loader(data.loader or "")
+    return Federation.from_clients({name: arrays}, name=name, test_fraction=data.test_fraction, classes=data.classes)
 
 
 def _from_loader(place: str) -> list[Any]:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from fedfdp.algorithms import ALGORITHMS
 from fedfdp.algorithms.base import Algorithm
+from fedfdp.data.facts import PRIVATE, Facts
 from fedfdp.engines.flower.settings import loopback
 from fedfdp.engines.flower.terms import Terms
 from fedfdp.errors import SettingError
@@ -67,20 +68,25 @@ def _kinds(history: History) -> set[tuple[float, float]]:
 
 
 @dataclass(frozen=True)
-class NodeData:
+class NodeData(Facts):
     """The holder's records: a file, a function of the holder's own, or (to try things out) a part of a run's data."""
 
-    file: str | None = None  # .npz with x, y and, where the split is given, x_test, y_test
-    loader: str | None = None  # package.module:function that returns the same
+    file: str | None = None  # a table, an archive or a folder of images, with its public facts beside it
+    loader: str | None = None  # package.module:function that returns x, y and, where the split is given, x_test, y_test
     config: str | None = None  # a run's config, of whose federation this is …
     part: int | None = None  # … the client at this position
-    classes: int | None = None
     test_fraction: float = 0.25
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         given = [self.file, self.loader, self.config]
         if len([g for g in given if g is not None]) != 1 or (self.config is None) != (self.part is None):
             raise SettingError("data", given, "give one of file, loader, or config with part")
+        if self.estimates:
+            allowed = "across machines all nodes must scale alike, so no node can estimate a range by itself"
+            raise SettingError("data.columns", PRIVATE, allowed, "agree on public ranges beforehand")
+        if self.loader is not None and not isinstance(self.classes, int | None):
+            raise SettingError("data.classes", self.classes, "a loader gives class numbers", "give how many there are")
 
 
 @dataclass(frozen=True)

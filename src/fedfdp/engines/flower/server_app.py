@@ -28,6 +28,7 @@ from fedfdp.engines.flower.settings import Flower
 from fedfdp.engines.flower.superlink import Meter
 from fedfdp.engines.flower.terms import Terms, build_model, frozen_digest, learner_of
 from fedfdp.errors import SettingError
+from fedfdp.fairness.performance import Performance
 from fedfdp.privacy.randomness import Seeded
 from fedfdp.privacy.secure import Secure
 from fedfdp.records import digest
@@ -73,6 +74,8 @@ def coordinate(
     exchange = Exchange(network.grid, dict(network.ids), network.meter)
     roster = Roster(tuple(settings.nodes), exchange, name=config.data.source)
     roster.gather(settings.enough, settings.wait, say=say)
+    performance = Performance.of(config.metric)
+    performance.check(roster.like.classes)
     like, terms = roster.like, Terms.of(config, seeded=settings.unsafe_seeded)
     model = build_model(
         terms.model,
@@ -114,7 +117,7 @@ def coordinate(
             arrivals=arrivals,
             accounts=accounts,
         )
-        evaluator = RemoteEvaluator(engine)
+        evaluator = RemoteEvaluator(engine, performance)
         sizes = [hello.records for hello in roster.hellos.values()]
         population = Population(len(roster), sum(sizes), min(sizes), like.classes)
         trainer = Trainer(
@@ -149,8 +152,15 @@ class _Coordinated(Session):
 
 
 def _check(config: Config, settings: Flower) -> None:
+    if config.loss is not None:
+        allowed = "not across machines: a node runs no code that its owner did not install and list"
+        raise SettingError("loss", config.loss, allowed, "leave it out")
     if not settings.nodes:
         raise SettingError("flower.nodes", {}, "the nodes by name, each with its public key", "see docs/deploy.md")
+    for name, code in (("metric", config.metric), ("loss", config.loss or "")):
+        if ":" in code:
+            allowed = "for one machine: a node imports nothing that a coordinator names"
+            raise SettingError(name, code, allowed, "leave it out, or take engine = 'local'")
     for name in ("dropout", "stragglers"):
         if getattr(config.participation, name):
             allowed = "for simulations: across machines nodes are away or late by themselves"
