@@ -31,8 +31,8 @@ class Browser:
         self._next, self._buffer = 0, b""
         to_child, self._write = _pipe()
         self._read, from_child = _pipe()
-        arguments = [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                     "--no-first-run", "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]  # fmt: skip
+        options = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run"
+        arguments = [program, *options.split(), "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
         quiet = os.open(os.devnull, os.O_RDWR)
         actions = [(os.POSIX_SPAWN_DUP2, to_child, 3), (os.POSIX_SPAWN_DUP2, from_child, 4)]
         actions += [(os.POSIX_SPAWN_DUP2, quiet, stream) for stream in (0, 1, 2)]
@@ -59,7 +59,9 @@ class Browser:
         self.wait("document.readyState === 'complete' && !!document.querySelector('figure svg')")
 
     def resize(self, width: int, height: int = 900) -> None:
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
 
     def js(self, expression: str) -> Any:
         """The value of an expression in the page; an exception there is one here."""
@@ -78,7 +80,9 @@ class Browser:
         for kind in ("keyDown", "keyUp"):
             codes = {"Tab": 9, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39, "End": 35, "Home": 36}
             text = {"text": "\r"} if name == "Enter" and kind == "keyDown" else {}
-            self.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=codes[name], **text)
+            self.call(
+                "Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=codes[name], **text
+            )
 
     def hover(self, x: float, y: float) -> None:
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
@@ -86,6 +90,7 @@ class Browser:
     def saved(self, click: str) -> tuple[str, str]:
         """Runs an expression that starts a download: the file's name and text."""
         before = set(self.downloads.iterdir())
+        time.sleep(0.11)  # Chromium lets a page start ten downloads a second
         self.js(click)
         end = time.monotonic() + 20
         while time.monotonic() < end:
@@ -93,7 +98,9 @@ class Browser:
             visible = [f for f in done if not f.name.startswith(".")]
             if visible:
                 with open(visible[0], encoding="utf-8", newline="") as file:
-                    return visible[0].name, file.read()
+                    text = file.read()
+                visible[0].unlink()  # or the next of that name could not be told from it
+                return visible[0].name, text
             time.sleep(0.05)
         raise AssertionError(f"nothing was downloaded by {click}")
 

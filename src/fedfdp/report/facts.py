@@ -40,7 +40,8 @@ def document(folders: list[RunFolder]) -> dict[str, Any]:
 
 
 def _run(folder: RunFolder) -> dict[str, Any]:
-    config, history = folder.config(), [entry for entry in folder.metrics() if isinstance(entry, dict)]
+    config = folder.config()
+    history = [e for e in folder.metrics() if isinstance(e, dict) and isinstance(e.get("round"), int)]
     settings = flat(config)
     last = history[-1] if history else {}
     summary = folder.summary() if folder.finished else last
@@ -79,11 +80,13 @@ def _clients(folder: RunFolder, privacy: dict[str, Any] | None, history: list[di
     accounts = privacy["clients"] if privacy else []
     names = held.get("names") or [account["client"] for account in accounts]
     count = max([len(names), *(len(values) for rows in served.values() for values in rows)])
+    facts = {"train": [account["records"] for account in accounts]} | held
+    of_each = {name: value if value and len(value) == count else None for name, value in facts.items()}
     return {
         "names": [*names, *(f"client {i}" for i in range(len(names), count))],
-        "train": held.get("train") or ([account["records"] for account in accounts] or None),
-        "test": held.get("test"),
-        "classes": held.get("classes"),
+        "train": of_each.get("train"),
+        "test": of_each.get("test"),
+        "classes": of_each.get("classes"),
         "noted": bool(held),
         "round": [entry.get("round") for entry in kept],
         **served,

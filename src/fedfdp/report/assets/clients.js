@@ -236,7 +236,7 @@ function holdingsFigure({ title, note, names, counts, totals }) {
         const n = counts[i][k],
           strength = Math.sqrt(n / most),
           x = labels + k * wide;
-        svg.append(sv("rect", { class: "panel", x, y, width: wide, height: tall }));
+        if (tall > 6 && wide > 6) svg.append(sv("rect", { class: "panel", x, y, width: wide, height: tall }));
         if (n)
           svg.append(
             sv("rect", {

@@ -183,6 +183,7 @@ function pointFigure({ title, note, points, xLabel, xKind, yKind, log, missing, 
     title,
     note,
     draw,
+    legend: () => points.filter((point) => !hidden.has(point.label)),
     table: () => ({
       title,
       columns: [

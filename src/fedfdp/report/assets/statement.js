@@ -152,8 +152,8 @@ function privacySection(run) {
         `The statement was written at round ${p.rounds}, the last evaluation is of round ${run.round}: the run is not finished.`,
       ),
     );
-  for (const line of p.warnings) parts.push(warning(`Warning: ${plain(line)}.`));
-  const beside = m.sigma_beside.length
+  for (const line of p.warnings || []) parts.push(warning(`Warning: ${plain(line)}.`));
+  const beside = (m.sigma_beside || []).length
     ? ` What is released beside the gradient has noise multipliers ${m.sigma_beside.join(", ")}.`
     : "";
   parts.push(

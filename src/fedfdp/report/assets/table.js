@@ -29,7 +29,7 @@ const texSigns = {
   "^": "\\textasciicircum{}",
   "<": "\\textless{}",
   ">": "\\textgreater{}",
-  '"': "\\textquotedbl{}",
+  '"': "''",
   Ψ: "$\\Psi$",
   ε: "$\\varepsilon$",
   δ: "$\\delta$",
@@ -41,7 +41,6 @@ const texSigns = {
   "×": "$\\times$",
   "–": "--",
   "\u00a0": "\\,",
-  "✓": "$\\checkmark$",
 };
 const tex = (text) => Array.from(plain(text), (sign) => texSigns[sign] || sign).join("");
 
@@ -53,7 +52,7 @@ function latex(table) {
       (_, mantissa, sign, power) => `$${mantissa}\\times10^{${sign === "-" ? "-" : ""}${power}}$`,
     );
   return [
-    "% needs \\usepackage{booktabs,amssymb}",
+    "% needs \\usepackage{booktabs}",
     "\\begin{table}",
     "  \\centering",
     `  \\caption{${tex(table.title)}}`,
