@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from fedfdp.privacy.clipping import ClippedSum
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.randomness import Key, Randomness
 from fedfdp.privacy.secure import to_grid_
-from fedfdp.records import Weights
+from fedfdp.weights import Flat, Weights
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,10 @@ class LocalClient:
 
     def key(self, purpose: str) -> Key:
         return Key(self.name, self.round, self.attempt, purpose)
+
+    def noise_key(self, step: int = 0, purpose: str = "noise") -> Key:
+        """Under which the noise of a step is drawn."""
+        return self.key(f"{purpose} {step}")
 
     def batches(self, *, steps: int | None, epochs: int | None, batch_size: int) -> Iterator[Batch]:
         if self.privacy is not None:
@@ -135,14 +139,14 @@ class PrivateBatch:
         chance = client.learner.randomly(client.randomness, client.key(f"dropout {self.step}"))
         with nullcontext() if ready else chance:
             total = self._clipped(weights, coefficient)
-            gradient = self._noised(total)
+            gradient = self._noised(total, weights)
             losses = total.losses
             if loss is not None and loss.at is not None:
                 losses = client.learner.private_losses(loss.at(gradient), *self._records())
 
         released_loss = losses_within = norms_within = None
         if loss is not None:
-            clamped = torch.nan_to_num(losses.double(), nan=0.0, posinf=loss.bound).clamp(0.0, loss.bound)
+            clamped = torch.nan_to_num(losses.double(), nan=0.0).clamp_(0.0, loss.bound)
             released_loss = self._noised_scalar(clamped.sum(), self.privacy.sigma_loss * loss.bound, "loss")
             if loss.count:
                 count = (losses <= loss.bound).double().sum()
@@ -161,23 +165,21 @@ class PrivateBatch:
             return ready.total
         return self.client.learner.clipped(weights, *self._records(), coefficient)
 
-    def _noised(self, total: ClippedSum) -> Weights:
+    def _noised(self, total: ClippedSum, like: Weights) -> Weights:
         """g̃ = (Σ c_j g_j + σC·N(0, I)) / (q·n_i); an empty batch still releases noise."""
-        flat = self._add_noise(list(total.grads.values()), self.privacy.noise * total.sensitivity, "noise")
-        parts = torch.split(flat, [gradient.numel() for gradient in total.grads.values()])
-        named = zip(total.grads.items(), parts, strict=True)
-        return {name: part.view(gradient.shape).to(gradient.dtype) for (name, gradient), part in named}
+        noised = self._add_noise(total.flat, self.privacy.noise * total.sensitivity, "noise")
+        if isinstance(like, Flat):
+            return Flat(noised.to(like.vector.dtype), total.shapes)
+        named = replace(total, flat=noised).grads
+        return {name: gradient.to(like[name].dtype) for name, gradient in named.items()}
 
     def _noised_scalar(self, value: Tensor, scale: float, purpose: str) -> float:
-        return float(self._add_noise([value], scale, purpose))
+        return float(self._add_noise(value.view(1), scale, purpose))
 
-    def _add_noise(self, values: list[Tensor], scale: float, purpose: str) -> Tensor:
-        """(values + scale·N(0, I)) / (q·n_i), flat: the one place where anything of a batch is made fit to leave."""
-        sizes = [value.numel() for value in values]
-        noised = self.client.randomness.normal(sum(sizes), self.client.key(f"{purpose} {self.step}"))
-        noised = noised.to(values[0].device).mul_(scale)
-        for part, value in zip(torch.split(noised, sizes), values, strict=True):
-            part.add_(value.flatten())
-        if not self.client.randomness.repeatable:  # a deployment: leave no low-order bits to read
-            to_grid_(noised, scale)
-        return noised.div_(self.expected)
+    def _add_noise(self, value: Tensor, scale: float, purpose: str) -> Tensor:
+        """(value + scale·N(0, I)) / (q·n_i), in place where it can be: the one place where a batch's sums may leave."""
+        noise = self.client.randomness.normal(len(value), self.client.noise_key(self.step, purpose)).to(value.device)
+        if self.client.randomness.repeatable:
+            return value.add_(noise, alpha=scale).div_(self.expected)
+        # A deployment: all in double precision, and no low-order bits left to read.
+        return to_grid_(noise.mul_(scale).add_(value), scale).div_(self.expected)

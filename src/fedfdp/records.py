@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 
 from fedfdp.errors import DataError
+from fedfdp.weights import Weights, flat
 
-Weights = dict[str, Tensor]
+__all__ = ["Weights", "digest", "from_bytes", "to_bytes"]
+
 R = TypeVar("R")
 
 _HEADER = "record"
@@ -97,7 +99,8 @@ def _decode(kind: Any, value: Any, path: str, tensors: dict[str, Tensor]) -> Any
         fields = {name: _decode(hints[name], item, f"{path}/{name}", tensors) for name, item in value.items()}
         return typing.cast(Any, kind)(**fields)
     if origin is dict:
-        return {name: _decode(arguments[1], item, f"{path}/{name}", tensors) for name, item in value.items()}
+        decoded = {name: _decode(arguments[1], item, f"{path}/{name}", tensors) for name, item in value.items()}
+        return flat(decoded) if arguments[1] is Tensor and decoded else decoded
     if origin is tuple:
         return tuple(_decode(arguments[0], item, f"{path}/{i}", tensors) for i, item in enumerate(value))
     if kind is float and isinstance(value, int) and not isinstance(value, bool):

@@ -14,6 +14,8 @@ from fedfdp.client import LocalClient, Prefetched
 from fedfdp.data import ClientData, Federation
 from fedfdp.errors import BudgetError, FedFDPError
 from fedfdp.learner import Learner
+from fedfdp.privacy.accounting import Event
+from fedfdp.privacy.ahead import Ahead
 from fedfdp.privacy.clipping import ClippedSum
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
@@ -39,7 +41,8 @@ class LocalEngine:
         fused: bool = True,
     ) -> None:
         self.federation, self.learner, self.algorithm = federation, learner, algorithm
-        self.privacy, self.randomness, self.book = privacy, randomness, book
+        self.privacy, self.book = privacy, book
+        self.randomness = Ahead(randomness)
         self.fused = fused and privacy is not None and not learner.stochastic
         self.clients: Sequence[str] = [client.name for client in federation.clients]
         self.unable: set[str] = set()
@@ -50,18 +53,19 @@ class LocalEngine:
     ) -> Iterator[tuple[Any, Any]]:
         """Upload and new memory of each client that is asked (None: all) and can pay, in the federation's order."""
         self.local_losses = {}
-        request = digest(broadcast) if self.book else ""
+        request = Request(broadcast, self.algorithm.events(broadcast, self.privacy)) if self.privacy else None
         wanted = set(self.clients if asked is None else asked)
         for wave in self._waves([client for client in self.federation.clients if client.name in wanted]):
             clients = []
             for data in wave:
                 memory = memories[data.name] if data.name in memories else self.algorithm.memory()
-                if client := self._admit(data, broadcast, memory, request):
+                if client := self._admit(data, broadcast.round, memory, request):
                     clients.append((client, memory))
             if self.fused and len(clients) > 1:
                 self._prefetch([client for client, _ in clients], broadcast)
+                self.randomness.expect(w.size(broadcast.weights), [client.noise_key() for client, _ in clients])
             for client, memory in clients:
-                yield self._run(client, memory, broadcast, watch)
+                yield self._run(client, memory, broadcast, request, watch)
 
     def _waves(self, clients: Sequence[ClientData]) -> Iterator[Sequence[ClientData]]:
         """The clients in groups whose batches and sums fit in memory together."""
@@ -82,27 +86,20 @@ class LocalEngine:
         if wave:
             yield wave
 
-    def _admit(self, data: ClientData, broadcast: Any, memory: Any, request: str) -> LocalClient | None:
+    def _admit(self, data: ClientData, round: int, memory: Any, request: "Request | None") -> LocalClient | None:
         """The client, once the round is paid for; None where it cannot be."""
         attempt = 0
-        if self.book is not None and self.privacy is not None:
-            events = self.algorithm.events(broadcast, self.privacy)
-            request = digest(request, memory)
+        if self.book is not None and request is not None:
             try:
                 attempt = self.book.ledger(data.name).charge(
-                    broadcast.round, request, events, replayable=self.randomness.repeatable
+                    round, request.digest(memory), request.events, replayable=self.randomness.repeatable
                 )
             except BudgetError:
                 self.unable.add(data.name)
                 return None
             self.unable.discard(data.name)
         return LocalClient(
-            data,
-            self.learner,
-            privacy=self.privacy,
-            randomness=self.randomness,
-            round=broadcast.round,
-            attempt=attempt,
+            data, self.learner, privacy=self.privacy, randomness=self.randomness, round=round, attempt=attempt
         )
 
     def _prefetch(self, clients: Sequence[LocalClient], broadcast: Any) -> None:
@@ -118,10 +115,16 @@ class LocalEngine:
         for client, part in zip(clients, _apart(total, sizes), strict=True):
             client.prefetched = Prefetched(broadcast.weights, coefficient, part)
 
-    def _run(self, client: LocalClient, memory: Any, broadcast: Any, watch: bool) -> tuple[Any, Any]:
+    def _run(
+        self, client: LocalClient, memory: Any, broadcast: Any, request: "Request | None", watch: bool
+    ) -> tuple[Any, Any]:
         upload, memory = self.algorithm.local(broadcast, memory, client)
-        if self.privacy is not None:
-            self._check_paid(client, broadcast)
+        if request is not None and not request.covers(client.released):
+            raise FedFDPError(
+                f"algorithm {type(self.algorithm).__name__} released more than its `events` declare "
+                f"(noise multipliers {', '.join(str(event.sigmas) for event in client.released)}); "
+                f"nothing was uploaded: correct `events` or `joint_event`"
+            )
         if watch and client.last_positions is not None:
             x, y = client.data.train.take(client.last_positions)
             reached = w.add(broadcast.weights, upload.update)
@@ -129,20 +132,35 @@ class LocalEngine:
                 self.local_losses[client.name] = float(self.learner.losses(reached, x, y).mean())
         return upload, memory
 
-    def _check_paid(self, client: LocalClient, broadcast: Any) -> None:
-        """Nothing leaves a client that its ledger was not charged for beforehand."""
-        assert self.privacy is not None
+
+class Request:
+    """What a round asks of a client and what that costs: the same for all, but for what each remembers."""
+
+    def __init__(self, broadcast: Any, events: Sequence[Event]) -> None:
+        self.events = tuple(events)
+        self._broadcast = digest(broadcast)
+        self._known: dict[str, str] = {}  # by content, where a memory is a few numbers: most clients' are equal
+
+    def digest(self, memory: Any) -> str:
+        """Of all that an answer depends on besides the client's records."""
+        if not all(isinstance(value, int | float | str | None) for value in vars(memory).values()):
+            return digest(self._broadcast, memory)
+        content = repr(memory)
+        if content not in self._known:
+            self._known[content] = digest(self._broadcast, memory)
+        return self._known[content]
+
+    def covers(self, released: Sequence[Event]) -> bool:
+        """Whether nothing left a client that its ledger was not charged for beforehand."""
+        if len(released) == 1 and released[0] in self.events:
+            return True
         budget: dict[tuple[float, tuple[float, ...]], int] = {}
-        for event in self.algorithm.events(broadcast, self.privacy):
+        for event in self.events:
             budget[event.q, event.sigmas] = budget.get((event.q, event.sigmas), 0) + event.count
-        for event in client.released:
+        for event in released:
             kind = (event.q, event.sigmas)
             budget[kind] = budget.get(kind, 0) - event.count
-            if budget[kind] < 0:
-                raise FedFDPError(
-                    f"algorithm {type(self.algorithm).__name__} released more than its `events` declare "
-                    f"(noise multipliers {event.sigmas}); nothing was uploaded: correct `events` or `joint_event`"
-                )
+        return all(left >= 0 for left in budget.values())
 
 
 def _apart(total: ClippedSum, sizes: Sequence[int]) -> Iterator[ClippedSum]:
@@ -152,7 +170,8 @@ def _apart(total: ClippedSum, sizes: Sequence[int]) -> Iterator[ClippedSum]:
         part = slice(start, start + size)
         start += size
         yield ClippedSum(
-            grads={name: gradient[i] for name, gradient in total.grads.items()},
+            flat=total.flat[i],
+            shapes=total.shapes,
             losses=total.losses[part],
             norms=total.norms[part],
             coefficients=total.coefficients[part],

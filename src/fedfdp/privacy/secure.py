@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfdp.privacy.randomness import Key, generator_from
+from fedfdp.privacy.randomness import Key, box_muller, generator_from, to_unit
 
 FINENESS = 10  # the grid's step is between 2⁻¹¹ and 2⁻¹⁰ of the noise's standard deviation
 
@@ -31,8 +31,7 @@ class Secure:
         return False
 
     def uniform(self, count: int, key: Key) -> Tensor:
-        """Multiples of 2⁻⁵³ in [0, 1): a record is in the batch with probability q to within 2⁻⁵³."""
-        return torch.from_numpy((_words(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+        return to_unit(_words(count))
 
     def normal(self, count: int, key: Key) -> Tensor:
         """Standard normal numbers in double precision: `to_grid_` needs it."""
@@ -44,17 +43,6 @@ class Secure:
 
 def _words(count: int) -> NDArray[np.uint64]:
     return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
-
-
-def box_muller(words: NDArray[np.uint64]) -> Tensor:
-    """As many normal numbers as words, an even number: no rejection, so its time says nothing, and |z| reaches 9.49.
-
-    What lies beyond has probability 2.3e-21; torch's single-precision generator ends at 5.8 (8e-9).
-    """
-    radius, angle = torch.from_numpy(words.astype(np.float64)).chunk(2)
-    radius = radius.add_(0.5).mul_(2.0**-64).log_().mul_(-2.0).sqrt_()
-    angle = angle.mul_(2.0**-63 * math.pi)
-    return torch.cat([radius * angle.cos(), radius * angle.sin()])
 
 
 def grid_step(scale: float) -> float:

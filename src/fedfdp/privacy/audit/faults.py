@@ -78,15 +78,15 @@ class AsPrinted(Unclipped):
 class NeverCleared(Learner):
     """Adds every sum to those of the releases before it."""
 
-    kept: dict[str, Tensor] | None = None
+    kept: Tensor | None = None
 
     def clipped(
         self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient, sizes: list[int] | None = None
     ) -> ClippedSum:
         total = super().clipped(weights, x, y, coefficient, sizes)
         if self.kept is not None:
-            total = replace(total, grads={name: sums + self.kept[name] for name, sums in total.grads.items()})
-        self.kept = {name: sums.clone() for name, sums in total.grads.items()}
+            total = replace(total, flat=total.flat + self.kept)
+        self.kept = total.flat.clone()
         return total
 
 

@@ -103,7 +103,7 @@ class Outer:
         if self.bias is not None:
             sums.add(self.bias, groups, sum_rows(self.g, c, groups))
         if self.weight is not None:
-            sums.add(self.weight, groups, sum_outer(self.g * c[:, None], self.a, groups))
+            sums.add_outer(self.weight, groups, self.g * c[:, None], self.a)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 Never scales by a coefficient it was not given, and never loops over records.
 """
 
+import functools
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -48,29 +49,54 @@ class Groups:
 
 
 class Sums:
-    """The groups' sums by parameter name; a first contribution is taken as it is, later ones are added."""
+    """The groups' sums of all parameters in one matrix, a row a group: what is done to a whole row is one operation.
+
+    `totals` has them by parameter name as (groups, *parameter shape), once `done` was called.
+    """
 
     def __init__(self, params: Mapping[str, Tensor], groups: int) -> None:
-        self._params, self._groups = params, groups
-        self._totals: dict[str, Tensor] = {}
+        like = next(iter(params.values()))
+        self.shapes = tuple((name, tuple(parameter.shape)) for name, parameter in params.items())
+        sizes = [parameter.numel() for parameter in params.values()]
+        dtype = functools.reduce(torch.promote_types, (parameter.dtype for parameter in params.values()))
+        self.rows = like.new_empty(groups, sum(sizes), dtype=dtype)
+        parts = torch.split(self.rows, sizes, dim=1)
+        named = zip(self.shapes, parts, strict=True)
+        self.totals = {name: part.view(groups, *shape) for (name, shape), part in named}
+        self._begun: set[str] = set()
+
+    def _room(self, name: str, groups: Groups) -> Tensor | None:
+        """Where the first contribution to a parameter may be written, if it is one to all groups."""
+        if name in self._begun or len(groups) != len(self.rows):
+            return None
+        self._begun.add(name)
+        return self.totals[name]
 
     def add(self, name: str, groups: Groups, total: Tensor) -> None:
         """Add (len(groups), …), given in the parameter's own order of numbers."""
-        total = total.reshape(len(groups), *self._params[name].shape)
-        if name not in self._totals and len(groups) == self._groups:
-            self._totals[name] = total.contiguous()
-        else:
-            self._total(name)[groups.first : groups.first + len(groups)] += total
+        room = self._room(name, groups)
+        if room is not None:
+            room.copy_(total.reshape(room.shape))
+            return
+        if name not in self._begun:
+            self._begun.add(name)
+            self.totals[name].zero_()
+        part = self.totals[name][groups.first : groups.first + len(groups)]
+        part += total.reshape(part.shape)
 
-    def _total(self, name: str) -> Tensor:
-        if name not in self._totals:
-            parameter = self._params[name]
-            self._totals[name] = parameter.new_zeros(self._groups, *parameter.shape)
-        return self._totals[name]
+    def add_outer(self, name: str, groups: Groups, left: Tensor, right: Tensor) -> None:
+        """Add Σ_b left_b ⊗ right_b over the rows b of each group, written in place where it is the first."""
+        room = self._room(name, groups) if left.dtype == self.rows.dtype else None
+        total = sum_outer(left, right, groups, out=room)
+        if room is None:
+            self.add(name, groups, total)
 
-    def totals(self) -> dict[str, Tensor]:
-        """(groups, *parameter shape) for every parameter; zeros where nothing was added."""
-        return {name: self._total(name).detach() for name in self._params}
+    def done(self) -> Tensor:
+        """(groups, d): every group's sums; zeros where nothing was added."""
+        for name, total in self.totals.items():
+            if name not in self._begun:
+                total.zero_()
+        return self.rows
 
 
 def sum_rows(rows: Tensor, c: Tensor, groups: Groups) -> Tensor:
@@ -92,14 +118,12 @@ def sum_rows(rows: Tensor, c: Tensor, groups: Groups) -> Tensor:
     return total.view(len(groups), *rows.shape[1:])
 
 
-def sum_outer(left: Tensor, right: Tensor, groups: Groups) -> Tensor:
+def sum_outer(left: Tensor, right: Tensor, groups: Groups, out: Tensor | None = None) -> Tensor:
     """(K, o, i): Σ_b left_b ⊗ right_b over the rows b of each group; left is (B, o), right (B, i)."""
     bounds = groups.bounds
-    if len(groups) == 1:
-        return (left.T @ right)[None]
+    total = left.new_empty(len(groups), left.shape[1], right.shape[1]) if out is None else out
     widest = max(high - low for low, high in itertools.pairwise(bounds))
     if len(groups) <= FEW or len(groups) * widest > PADDED * len(left):
-        total = left.new_empty(len(groups), left.shape[1], right.shape[1])
         for k, (low, high) in enumerate(itertools.pairwise(bounds)):
             torch.mm(left[low:high].T, right[low:high], out=total[k])
         return total
@@ -108,4 +132,4 @@ def sum_outer(left: Tensor, right: Tensor, groups: Groups) -> Tensor:
     padded = [part.new_zeros(len(groups), widest, part.shape[1]) for part in (left, right)]
     for store, part in zip(padded, (left, right), strict=True):
         store[group, place] = part
-    return padded[0].mT @ padded[1]
+    return torch.bmm(padded[0].mT, padded[1], out=total)

@@ -20,20 +20,29 @@ from fedfdp.privacy.clipping.fast import Job, LossFn, buffers_kept, fast_pass, o
 from fedfdp.privacy.clipping.groups import Groups, Sums
 from fedfdp.privacy.clipping.plan import Plan, forget, plan_for
 from fedfdp.privacy.clipping.tape import UnsupportedError
+from fedfdp.weights import Shapes
 
 HELD = 3 * 2**24  # 200 megabytes in single precision; larger chunks are no faster
 
 
 @dataclass(frozen=True)
 class ClippedSum:
-    """Σ c_b·g_b by parameter name with ‖c_b·g_b‖ ≤ clip, and what it was made of, record by record."""
+    """Σ c_b·g_b with ‖c_b·g_b‖ ≤ clip, and what it was made of, record by record."""
 
-    grads: dict[str, Tensor]
+    flat: Tensor  # (d,) the sums of all parameters, one after the other; (groups, d) where records came in groups
+    shapes: Shapes  # the parameters' names and shapes, in that order
     losses: Tensor  # (B,)
     norms: Tensor  # (B,) before clipping
     coefficients: Tensor  # (B,) as applied
     skipped: int  # records that contributed nothing because a loss, gradient or coefficient was not finite
     sensitivity: float  # the L2 bound on one record's contribution to grads (the largest, where clip differs by record)
+
+    @property
+    def grads(self) -> dict[str, Tensor]:
+        """The sums by parameter name."""
+        parts = torch.split(self.flat, [math.prod(shape) for _, shape in self.shapes], dim=-1)
+        first = self.flat.shape[:-1]
+        return {name: part.view(*first, *shape) for (name, shape), part in zip(self.shapes, parts, strict=True)}
 
 
 def clipped_sum(
@@ -80,7 +89,8 @@ def clipped_sum(
         parts = [(next(iter(job.params.values())).new_zeros(0),) * 3]
     losses, norms, c = parts[0] if len(parts) == 1 else (torch.cat(column) for column in zip(*parts, strict=True))
     return ClippedSum(
-        grads=sums.totals() if sizes is not None else {name: total[0] for name, total in sums.totals().items()},
+        flat=sums.done() if sizes is not None else sums.done()[0],
+        shapes=sums.shapes,
         losses=losses,
         norms=norms,
         coefficients=c,

@@ -135,7 +135,8 @@ def _agree(reference: dict[str, Tensor], found: list[Contribution]) -> None:
         c[record] = 1
         for contribution in found:
             contribution.add_to(sums, c, Groups.of([len(some)]))
-        for name, total in sums.totals().items():
+        sums.done()
+        for name, total in sums.totals.items():
             right = reference[name][record]
             # Gradients that are zero but for rounding are measured against the record's whole gradient.
             allowed = AGREE * torch.linalg.vector_norm(right) + NOTHING * whole[record]
