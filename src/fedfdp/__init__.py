@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fedfdp.participation import Participation
     from fedfdp.privacy.dpsgd import DPSGD
     from fedfdp.runs import RunFolder
+    from fedfdp.runs.released import load
     from fedfdp.server import Server
     from fedfdp.session import Result
     from fedfdp.training import train
@@ -32,6 +33,7 @@ _HOME = {
     "Result": "fedfdp.session",
     "RunFolder": "fedfdp.runs",
     "Server": "fedfdp.server",
+    "load": "fedfdp.runs.released",
     "train": "fedfdp.training",
 }
 
@@ -52,6 +54,7 @@ __all__ = [
     "RunFolder",
     "Scaffold",
     "Server",
+    "load",
     "train",
 ]
 

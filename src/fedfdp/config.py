@@ -78,6 +78,7 @@ class Config:
     randomness: Literal["seeded", "secure"] = "seeded"
     threads: int | None = None
     loss: str | None = None  # package.module:function of (output, y), one loss a record; None: by what is predicted
+    metric: str = "loss"  # what Ψ is reported of: loss, accuracy, or package.module:function of (outputs, targets)
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)
     algorithm: Algorithm = field(default_factory=algorithms.FedFDP)
@@ -113,6 +114,8 @@ class Config:
     def fingerprint(self) -> str:
         """Equal for runs that compute the same: what only says how often to look or on how many threads is left out."""
         values = {k: v for k, v in self.to_dict().items() if k not in ("name", "eval_every", "threads", "device")}
+        if self.metric == "loss":
+            del values["metric"]  # so that a run keeps the name it had before there was a choice
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 

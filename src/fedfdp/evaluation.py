@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedfdp.data import Federation
 from fedfdp.fairness.metrics import ClientResults
+from fedfdp.fairness.performance import Performance
 from fedfdp.learner import Learner
 from fedfdp.records import Weights
 
@@ -19,8 +20,9 @@ BATCH = 256  # what fits in a core's cache: larger batches are slower
 class Evaluator:
     """Judges weights on the clients' test or train records."""
 
-    def __init__(self, learner: Learner, federation: Federation) -> None:
+    def __init__(self, learner: Learner, federation: Federation, performance: Performance | None = None) -> None:
         self.learner, self.federation = learner, federation
+        self.performance = performance or Performance()
         self.shares: NDArray[np.float64] = np.asarray(federation.shares, dtype=np.float64)
 
     def test(self, weights: Weights) -> ClientResults:
@@ -40,4 +42,19 @@ class Evaluator:
             loss.index_add_(0, owner[part], losses.double().cpu())
             right.index_add_(0, owner[part], correct.double().cpu())
         with np.errstate(invalid="ignore"):
-            return ClientResults(loss.numpy() / records, right.numpy() / records, records, self.shares)
+            means = loss.numpy() / records, right.numpy() / records
+        own = None if self.performance.function is None else self._measured(weights, indices)
+        return ClientResults(*means, records, self.shares, self.performance.name, own)
+
+    def _measured(self, weights: Weights, indices: list[Tensor]) -> NDArray[np.float64]:
+        """The user's own metric, client by client; NaN for one without records."""
+        found = []
+        for client, index in zip(self.federation.clients, indices, strict=True):
+            if not len(index):
+                found.append(np.nan)
+                continue
+            outputs = [
+                self.learner.outputs(weights, self.federation.x[part]).cpu() for part in torch.split(index, BATCH)
+            ]
+            found.append(self.performance.measure(client.name, torch.cat(outputs), self.federation.y[index]))
+        return np.array(found, dtype=np.float64)

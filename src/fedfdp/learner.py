@@ -82,12 +82,18 @@ class Learner:
 
     def judge(self, weights: Weights, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """One loss a record and whether it was classified right (NaN in regression), in evaluation mode."""
-        with buffers_kept(self.model), torch.inference_mode():
-            output, y = self.load(weights).eval()(self._images_last(x)), y.to(self.device)
+        with torch.inference_mode():
+            output, y = self.outputs(weights, x), y.to(self.device)
             losses = self.loss_fn(output, y)
             if y.is_floating_point():
                 return losses, torch.full_like(losses, torch.nan)
             return losses, output.argmax(-1) == y
+
+    def outputs(self, weights: Weights, x: Tensor) -> Tensor:
+        """What the model gives for each record, in evaluation mode."""
+        with buffers_kept(self.model), torch.inference_mode():
+            output: Tensor = self.load(weights).eval()(self._images_last(x))
+            return output
 
     def _images_last(self, x: Tensor) -> Tensor:
         """On the device; on a CPU images have their channels last, which makes pooling several times faster."""

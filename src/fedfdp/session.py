@@ -112,6 +112,7 @@ class Session:
         if self.book is not None:
             self.book.sync()
         clients = step.evaluation.clients
+        own = clients.performance
         entry = {
             "round": step.round,
             **finite(step.evaluation.measures),
@@ -119,6 +120,7 @@ class Session:
             "clients": {
                 "loss": [finite_or_none(v) for v in clients.losses.tolist()],
                 "accuracy": [finite_or_none(v) for v in clients.accuracies.tolist()],
+                **({} if own is None else {"performance": [finite_or_none(v) for v in own.tolist()]}),
             },
         }
         self.history.append(entry)
@@ -184,6 +186,8 @@ class Session:
             "epsilon_budget": self.privacy.epsilon if self.privacy else None,
             "accountant": self.privacy.accountant if self.privacy else None,
             "data": self.federation.name,
+            "task": task_of(self.federation),
+            "metric": self.trainer.evaluator.performance.name,
             "evaluation_share": round(self.trainer.evaluating / max(progress.seconds, 1e-9), 4),
             "threads": torch.get_num_threads(),
             "identity": self.identity,
@@ -200,6 +204,17 @@ def holdings(federation: Federation) -> dict[str, Any]:
         "test": [len(client.test) for client in federation.clients] if here else None,
         "classes": federation.class_counts().tolist() if here and federation.classes is not None else None,
     }
+
+
+def task_of(records: Any) -> dict[str, Any]:
+    """What a model for a federation's records takes and gives: enough to build it again without them."""
+    if isinstance(records, Federation):
+        outputs = records.classes or math.prod(records.y.shape[1:]) or 1
+        tokens = not records.x.is_floating_point()
+    else:
+        records = records.like  # what the nodes said of themselves
+        outputs, tokens = records.outputs, records.tokens
+    return {"input_shape": list(records.input_shape), "classes": records.classes, "outputs": outputs, "tokens": tokens}
 
 
 def finite(values: dict[str, float]) -> dict[str, float | None]:

@@ -22,6 +22,7 @@ from fedfdp.data import Federation
 from fedfdp.engines.local import LocalEngine
 from fedfdp.errors import SettingError, nearest
 from fedfdp.evaluation import Evaluator
+from fedfdp.fairness.performance import Metric, Performance
 from fedfdp.learner import Learner, LossFunction, check_loss, cross_entropy, squared_error
 from fedfdp.participation import Participation
 from fedfdp.privacy.dpsgd import DPSGD
@@ -48,6 +49,7 @@ def train(
     server: Server | None = None,
     participation: Participation | None = None,
     loss: LossFunction | None = None,
+    metric: str | Metric = "loss",
     seed: int = 0,
     randomness: Literal["seeded", "secure"] = "seeded",
     eval_every: int | None = None,
@@ -86,6 +88,8 @@ def train(
     models.check_output(model, **given, outputs=outputs, classification=classes is not None)  # type: ignore[arg-type]
     if loss is not None:
         check_loss(loss, federation.y, outputs)
+    performance = Performance.of(metric)
+    performance.check(classes)
     learner = Learner(model, loss or (squared_error if classes is None else cross_entropy), device=_device(device))
     first = learner.initial()
     settings = {
@@ -135,7 +139,7 @@ def train(
         trainer = Trainer(
             algorithm,
             engine,
-            Evaluator(learner, federation),
+            Evaluator(learner, federation, performance),
             server=server,
             participation=participation,
             seed=seed,

@@ -41,6 +41,26 @@ def test_measures_by_hand():
     assert found["worst_loss"] == 3.0
 
 
+def test_psi_of_what_is_chosen_by_hand():
+    losses, accuracies = np.array([1.0, 3.0]), np.array([0.9, 0.5])
+    given = {"losses": losses, "accuracies": accuracies, "records": np.array([3, 1]), "shares": np.array([0.75, 0.25])}
+    assert measures(ClientResults(**given))["psi"] == pytest.approx(0.75 * 0.5**2 + 0.25 * 1.5**2)
+    by_accuracy = measures(ClientResults(**given, metric="accuracy"))
+    assert by_accuracy["psi"] == pytest.approx(0.75 * 0.1**2 + 0.25 * 0.3**2)
+    assert "performance" not in by_accuracy
+    own = measures(ClientResults(**given, metric="m:f", performance=np.array([10.0, 2.0])))
+    assert own["psi"] == pytest.approx(0.75 * 2**2 + 0.25 * 6**2)
+    assert own["performance"] == pytest.approx(8.0)
+    assert (own["lowest_performance"], own["highest_performance"], own["std_performance"]) == (2.0, 10.0, 4.0)
+    assert own["loss"] == by_accuracy["loss"] == pytest.approx(1.5)
+
+
+def test_the_noises_own_spread_is_taken_off_by_hand():
+    # p = ½, ½: the noise adds ½·½·(0.4 + 0.8) = 0.3 to the spread of 1 and 3, which is 1.
+    assert psi([1.0, 3.0], [1, 1], noise=[0.4, 0.8]) == pytest.approx(0.7)
+    assert psi([1.0, 1.2], [1, 1], noise=[0.4, 0.8]) == 0.0
+
+
 def test_fair_weight():
     limits = {"lam": 2.0, "low": 0.1, "high": 3.0}
     assert fair_weight(1.5, 1.0, **limits) == 2.0

@@ -7,9 +7,11 @@ import typer
 from fedfdp.cli import data, deploy, models, runs
 from fedfdp.cli.audit import audit
 from fedfdp.cli.bench import bench
+from fedfdp.cli.export import export
 from fedfdp.cli.lambda_star import lambda_star
 from fedfdp.cli.node import node
 from fedfdp.cli.plan import plan
+from fedfdp.cli.predict import predict
 from fedfdp.cli.report import report
 from fedfdp.cli.reproduce import reproduce
 from fedfdp.cli.run import run
@@ -27,6 +29,8 @@ app = typer.Typer(
 )
 app.command("run")(run)
 app.command("show")(show)
+app.command("export")(export)
+app.command("predict")(predict)
 app.command("report")(report)
 app.command("plan")(plan)
 app.command("audit")(audit)

@@ -98,11 +98,12 @@ def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
     def percent(value: float | None) -> str:
         return "–" if value is None else f"{value:.2%}"
 
+    what = "" if summary["metric"] == "loss" else f" of {summary['metric']}"
     lines = [
         ("test accuracy", percent(summary["accuracy"])),
         ("worst client", percent(summary["worst_accuracy"])),
-        ("Ψ (test)", number(summary["psi"])),
-        ("Ψ (train)", number(summary.get("psi_train"))),
+        (f"Ψ{what} (test)", number(summary["psi"])),
+        (f"Ψ{what} (train)", number(summary.get("psi_train"))),
     ]
     if summary["epsilon"] is not None:
         lines.append(("privacy", f"ε = {summary['epsilon']:.4f} at δ = {summary['delta']:g}, for every record"))

@@ -13,6 +13,7 @@ from typing import Any
 
 import safetensors.torch
 import tomli_w
+import torch
 from torch import Tensor
 
 from fedfdp import records
@@ -171,5 +172,6 @@ class RunFolder:
 
     def finish(self, summary: dict[str, Any], weights: dict[str, Tensor]) -> None:
         """The model first: a summary says that all is there."""
-        self.write(MODEL, safetensors.torch.save({name: t.contiguous() for name, t in weights.items()}))
+        apart = {name: t.clone(memory_format=torch.contiguous_format) for name, t in weights.items()}  # tied ones too
+        self.write(MODEL, safetensors.torch.save(apart))
         self.write(SUMMARY, json.dumps(summary, indent=2).encode())

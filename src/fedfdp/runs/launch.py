@@ -88,6 +88,7 @@ def launch(
         server=config.server,
         participation=config.participation,
         loss=None if config.loss is None else loss_at(config.loss),
+        metric=config.metric,
         seed=config.seed,
         randomness=config.randomness,
         eval_every=config.eval_every,

@@ -15,6 +15,7 @@ from fedfdp import records
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.engines.flower import checks
 from fedfdp.engines.flower.accounts import Accounts
+from fedfdp.engines.flower.losses import ReleasedLosses
 from fedfdp.engines.flower.messages import Answer, Question
 from fedfdp.engines.flower.roster import Roster
 from fedfdp.engines.flower.settings import Flower
@@ -24,8 +25,6 @@ from fedfdp.privacy.randomness import Randomness
 from fedfdp.records import Weights
 
 log = logging.getLogger("fedfdp.server")
-
-SMOOTHING = 0.9  # of released losses, for display
 
 
 @dataclass
@@ -84,7 +83,7 @@ class FlowerEngine:
         self.clients: Sequence[str] = roster.names
         self.unable: set[str] = set()
         self.local_losses: dict[str, float] = {}  # the clients' own models never leave them unnoised
-        self.losses: dict[str, float] = {}  # released ones, smoothed over rounds
+        self.losses = ReleasedLosses(algorithm, privacy)
         self.limit = checks.most_bytes(algorithm.Reply, template)
 
     def round(
@@ -100,7 +99,7 @@ class FlowerEngine:
         used = [name for name in wanted if name in uploads]
         self.arrivals.record(broadcast.round, used, self.accounts.histories if self.accounts else {})
         for name in used:
-            self._note_loss(uploads[name])
+            self.losses.note(uploads[name])
             yield uploads[name], self.algorithm.memory()
 
     def _collect(self, broadcast: Any, wanted: Sequence[str]) -> dict[str, Any]:
@@ -175,9 +174,3 @@ class FlowerEngine:
 
     def _drop(self, name: str, round: int, reason: str) -> None:
         log.warning("%s is left out of round %s: %s", name, round + 1, reason)
-
-    def _note_loss(self, upload: Any) -> None:
-        loss = getattr(upload, "loss", None)
-        if isinstance(loss, float):
-            before = self.losses.get(upload.client, loss)
-            self.losses[upload.client] = SMOOTHING * before + (1 - SMOOTHING) * loss

@@ -5,7 +5,7 @@ It asks nobody who has not said that it answers.
 
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from fedfdp.engines.flower.engine import FlowerEngine
 from fedfdp.engines.flower.messages import Judge, Judged, Question
 from fedfdp.errors import DataError
 from fedfdp.fairness.metrics import ClientResults
+from fedfdp.fairness.performance import Performance
 from fedfdp.records import Weights
 
 log = logging.getLogger("fedfdp.server")
@@ -26,6 +27,7 @@ class RemoteEvaluator:
     """Judges weights at the nodes; `answered` says how many did when last asked."""
 
     engine: FlowerEngine
+    performance: Performance
     answered: int = 0
 
     @property
@@ -52,14 +54,20 @@ class RemoteEvaluator:
         return self._results({n: (j.train_loss, j.train_accuracy, j.train_records) for n, j in judged.items()})
 
     def _released(self) -> ClientResults:
-        """The private losses, smoothed over rounds: their spread is Ψ with the noise's own spread on top."""
-        return self._results({name: (loss, math.nan, 1) for name, loss in self.engine.losses.items()})
+        """The private losses, smoothed over rounds; the noise's own part of their spread is known, and said."""
+        released = self.engine.losses
+        found = self._results({name: (loss, math.nan, 1) for name, loss in released.means.items()})
+        return replace(found, noise=np.array([released.noise.get(name, 0.0) for name in self.engine.clients]))
 
     def _results(self, by_name: dict[str, tuple[float, float, int]]) -> ClientResults:
         rows = [by_name.get(name, (math.nan, math.nan, 0)) for name in self.engine.clients]
         losses, accuracies, counts = (np.array(column) for column in zip(*rows, strict=True))
         return ClientResults(
-            losses.astype(np.float64), accuracies.astype(np.float64), counts.astype(np.int64), self.shares
+            losses.astype(np.float64),
+            accuracies.astype(np.float64),
+            counts.astype(np.int64),
+            self.shares,
+            self.performance.name,
         )
 
     def _ask(self, weights: Weights, *, train: bool) -> dict[str, Judged]:

@@ -152,15 +152,12 @@ class _Coordinated(Session):
 
 
 def _check(config: Config, settings: Flower) -> None:
-    if config.loss is not None:
-        allowed = "not across machines: a node runs no code that its owner did not install and list"
-        raise SettingError("loss", config.loss, allowed, "leave it out")
+    for name, given in ("loss", config.loss), ("metric", config.metric):
+        if given is not None and ":" in given:
+            allowed = "not across machines: a node runs no code that its owner did not install and list"
+            raise SettingError(name, given, allowed, "leave it out")
     if not settings.nodes:
         raise SettingError("flower.nodes", {}, "the nodes by name, each with its public key", "see docs/deploy.md")
-    for name, code in (("metric", config.metric), ("loss", config.loss or "")):
-        if ":" in code:
-            allowed = "for one machine: a node imports nothing that a coordinator names"
-            raise SettingError(name, code, allowed, "leave it out, or take engine = 'local'")
     for name in ("dropout", "stragglers"):
         if getattr(config.participation, name):
             allowed = "for simulations: across machines nodes are away or late by themselves"

@@ -1,0 +1,24 @@
+"""fedfdp export: a run's model as a file for other programs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A finished run's folder.")],
+    to: Annotated[
+        Path | None,
+        typer.Option(help=".safetensors, .pt (TorchScript), .pt2 (torch.export) or .onnx.", show_default=False),
+    ] = None,
+) -> None:
+    """Write a run's model for use elsewhere; none: the run's name with .safetensors, here.
+
+    For example: fedfdp export runs/mine --to mine.pt2. In Python: fedfdp.load("runs/mine").
+    """
+    from fedfdp.runs.released import export as write
+
+    file = to or Path(f"{run.resolve().name}.safetensors")
+    write(run, file)
+    print(f"{file}: {file.stat().st_size:,} bytes")

@@ -1,0 +1,176 @@
+"""The model of a finished run, for use elsewhere: loaded, or written in a form that needs no fedfdp.
+
+Reads the released weights only: whatever is done with them costs no privacy.
+"""
+
+import importlib
+import importlib.util
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from fedfdp import models
+from fedfdp.config import Model
+from fedfdp.errors import RunError, SettingError
+from fedfdp.runs.folder import MODEL, RunFolder
+from fedfdp.settings import parse
+
+SUFFIXES = (".safetensors", ".pt", ".pt2", ".onnx")
+AGREE = 1e-4  # what an exported model may differ by, relative to its largest output
+
+
+def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
+    """The trained model of a finished run, in evaluation mode.
+
+    A run that was started from Python with a module of its own needs that module once more; its weights are replaced.
+    """
+    folder = RunFolder.find(Path(run))
+    task = task_of(folder)
+    if model is None:
+        section = folder.config().get("model")
+        if section is None:
+            raise RunError(
+                f"{run} was trained from Python, on a module of yours; give it: fedfdp.load({str(run)!r}, net)"
+            )
+        wanted = parse(Model, section, "model")
+        model = models.build(
+            wanted.name,
+            input_shape=tuple(task["input_shape"]),
+            outputs=task["outputs"],
+            seed=0,
+            arguments=wanted.arguments,
+            trainable=wanted.trainable,
+        )
+    try:
+        model.load_state_dict(_weights(folder))
+    except RuntimeError as error:
+        reason = next((line.strip() for line in str(error).splitlines()[1:]), str(error))
+        raise RunError(f"{run} holds the weights of another model than {type(model).__name__}: {reason}") from None
+    return model.eval()
+
+
+def task_of(folder: RunFolder) -> dict[str, Any]:
+    """What the run's model takes and gives."""
+    task: dict[str, Any] | None = folder.summary().get("task")
+    if task is None:
+        raise RunError(f"{folder.path} was made by an earlier version, which did not note what its model takes")
+    return task
+
+
+def export(run: Path, file: Path, model: nn.Module | None = None) -> None:
+    """Writes the model of a run; the file's ending says how. What was written is read back and compared."""
+    write = _WRITERS.get(file.suffix)
+    if write is None:
+        raise SettingError("--to", str(file), f"must end in one of {', '.join(SUFFIXES)}")
+    folder = RunFolder.find(run)
+    net, x = load(run, model), _example(task_of(folder))
+    try:
+        answer = write(net, x, file, folder)
+    except OSError as error:
+        raise RunError(f"{file} cannot be written: {error.strerror or error}; give another --to") from None
+    for records in (x, x[:1]):
+        with torch.inference_mode():
+            right = net(records)
+        if not bool(((answer(records) - right).abs() <= AGREE * right.abs().max()).all()):
+            file.unlink(missing_ok=True)
+            raise RunError(f"{file} would not give what the model gives; export it as .safetensors")
+
+
+def _weights(folder: RunFolder) -> dict[str, Tensor]:
+    path = folder.path / MODEL
+    try:
+        return safetensors.torch.load_file(path)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise RunError(f"{path} cannot be read: {error}; run it again elsewhere") from None
+
+
+def _example(task: dict[str, Any]) -> Tensor:
+    """Three made-up records."""
+    chance = torch.Generator().manual_seed(0)
+    shape = (3, *task["input_shape"])
+    return torch.zeros(shape, dtype=torch.int64) if task["tokens"] else torch.randn(shape, generator=chance)
+
+
+Answer = Callable[[Tensor], Tensor]
+
+
+def _as_safetensors(model: nn.Module, x: Tensor, file: Path, folder: RunFolder) -> Answer:
+    """The weights, and in the header what they are weights of and what they cost in privacy."""
+    summary, about = folder.summary(), folder.config().get("model", {})
+    kept = {name: summary.get(name) for name in ("algorithm", "epsilon", "delta", "rounds", "data", "task")}
+    header = {"fedfdp": json.dumps({**kept, "model": about})}
+    weights = {name: t.clone(memory_format=torch.contiguous_format) for name, t in model.state_dict().items()}
+    file.write_bytes(safetensors.torch.save(weights, metadata=header))
+    return model
+
+
+def _as_torchscript(model: nn.Module, x: Tensor, file: Path, folder: RunFolder) -> Answer:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is on its way out, and says so
+        with _explained(file):
+            traced = torch.jit.trace(model, x, check_trace=False)  # type: ignore[no-untyped-call]
+        file.write_bytes(b"")  # an unwritable place is an OSError here, and a crash in TorchScript
+        torch.jit.save(traced, file)
+        read: Answer = torch.jit.load(file)  # type: ignore[no-untyped-call]
+    return read
+
+
+def _as_exported(model: nn.Module, x: Tensor, file: Path, folder: RunFolder) -> Answer:
+    with _explained(file):
+        program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("records")},))
+    file.write_bytes(b"")
+    torch.export.save(program, file)
+    return torch.export.load(file).module()
+
+
+def _as_onnx(model: nn.Module, x: Tensor, file: Path, folder: RunFolder) -> Answer:
+    for package in ("onnx", "onnxscript"):
+        if importlib.util.find_spec(package) is None:
+            fix = "pip install onnx onnxscript, or take .pt2"
+            raise SettingError("--to", str(file), f"needs {package}, which is not installed", fix)
+    with warnings.catch_warnings(), _explained(file):
+        warnings.simplefilter("ignore")
+        shapes = ({0: torch.export.Dim("records")},)
+        program = torch.onnx.export(model, (x,), dynamic_shapes=shapes, dynamo=True, verbose=False)
+    assert program is not None
+    file.write_bytes(b"")
+    program.save(str(file))
+    return _onnx_answer(file) or model
+
+
+def _onnx_answer(file: Path) -> Answer | None:
+    """What the file gives, where something is installed that can run it."""
+    try:
+        runtime = importlib.import_module("onnxruntime")
+    except ImportError:
+        return None
+    session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    (name,) = [given.name for given in session.get_inputs()]
+    return lambda x: torch.from_numpy(session.run(None, {name: x.numpy()})[0])
+
+
+@contextmanager
+def _explained(file: Path) -> Iterator[None]:
+    """Whatever an exporter raises at a model it cannot follow, as one line."""
+    try:
+        yield
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        what = f"torch cannot write this model as {file.suffix}: {reason}"
+        raise RunError(f"{file}: {what}; take .safetensors") from None
+
+
+_WRITERS: dict[str, Callable[[nn.Module, Tensor, Path, RunFolder], Answer]] = {
+    ".safetensors": _as_safetensors,
+    ".pt": _as_torchscript,
+    ".pt2": _as_exported,
+    ".onnx": _as_onnx,
+}

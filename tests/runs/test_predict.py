@@ -1,0 +1,94 @@
+"""Predictions against the module's own answers, by hand where the model is small enough."""
+
+import csv
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import fedfdp
+from fedfdp.data import Federation
+from fedfdp.errors import DataError
+from fedfdp.runs.predict import predict
+
+X = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, -1.0]], dtype=np.float32)
+
+
+def run_with(tmp_path, weight, bias, *, classes):
+    """A finished run of a linear model on two features whose weights are then set by hand."""
+    x = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64) if classes else x[:, 0]
+    both = Federation.from_clients({"a": (x[:25], y[:25]), "b": (x[25:], y[25:])}, classes=classes)
+    net = torch.nn.Linear(2, len(bias))
+    fedfdp.train(net, both, algorithm=fedfdp.FedAvg(lr=0.1), rounds=1, out=tmp_path / "run")
+    file = tmp_path / "run" / "model.safetensors"
+    assert set(load_file(file)) == {"weight", "bias"}
+    save_file({"weight": torch.tensor(weight), "bias": torch.tensor(bias)}, file)
+    np.savez(tmp_path / "new.npz", x=X, y=np.zeros(3))
+    return tmp_path / "run", net
+
+
+def test_classes_and_probabilities_by_hand(tmp_path):
+    # The second class's log odds are 2a − b: 2, −1 and 5 for the three records.
+    run, net = run_with(tmp_path, [[0.0, 0.0], [2.0, -1.0]], [0.0, 0.0], classes=2)
+    found = predict(run, tmp_path / "new.npz", net)
+    assert found.columns["class"] == ["1", "0", "1"]
+    expected = [1 / (1 + math.exp(-2)), 1 / (1 + math.exp(-1)), 1 / (1 + math.exp(-5))]
+    assert found.columns["probability"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_values_by_hand_and_as_csv(tmp_path):
+    run, net = run_with(tmp_path, [[3.0, 0.5]], [1.0], classes=None)
+    found = predict(run, tmp_path / "new.npz", net)
+    assert found.columns == {"value": [4.0, 1.5, 6.5]}
+    text = io.StringIO()
+    found.write(text)
+    rows = list(csv.reader(text.getvalue().splitlines()))
+    assert rows == [["row", "value"], ["1", "4.0"], ["2", "1.5"], ["3", "6.5"]]
+    np.savez(tmp_path / "none.npz", x=X[:0])
+    assert len(predict(run, tmp_path / "none.npz", net)) == 0
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"z": X}, "no array x; it has z"),
+        ({"x": X[:, :1]}, r"records of shape \(1,\), the run's have \(2,\)"),
+        ({"x": np.array([[1.0, np.nan]])}, "row 1: NaN or infinity"),
+        ({"x": X.astype(np.int64)}, "x is int64, the run was trained on numbers with a fraction"),
+        ({"x": X.astype(np.uint8)}, "x is uint8; scale it to floats"),
+        ({"x": np.array([{}])}, "not a .npz file: Object arrays cannot be loaded"),
+    ],
+)
+def test_files_that_do_not_fit(tmp_path, arrays, message):
+    run, net = run_with(tmp_path, [[3.0, 0.5]], [1.0], classes=None)
+    np.savez(tmp_path / "bad.npz", **arrays)
+    with pytest.raises(DataError, match=message) as raised:
+        predict(run, tmp_path / "bad.npz", net)
+    assert str(raised.value).startswith(str(tmp_path / "bad.npz"))
+
+
+def test_files_that_are_none(tmp_path):
+    run, net = run_with(tmp_path, [[3.0, 0.5]], [1.0], classes=None)
+    (tmp_path / "empty.npz").write_bytes(b"")
+    (tmp_path / "text.npz").write_bytes(b"a,b\n1,2\n")
+    (tmp_path / "table.csv").write_bytes(b"a,b\n1,2\n")
+    for name, message in [
+        ("empty.npz", "not a .npz file"),
+        ("text.npz", "not a .npz file"),
+        ("absent.npz", "cannot be read: No such file"),
+        ("table.csv", "give a .npz file with x"),
+    ]:
+        with pytest.raises(DataError, match=message) as raised:
+            predict(run, tmp_path / name, net)
+        assert len(str(raised.value).splitlines()) == 1
+
+
+def test_the_summary_notes_what_the_model_takes(tmp_path):
+    run, _ = run_with(tmp_path, [[3.0, 0.5]], [1.0], classes=None)
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["task"] == {"input_shape": [2], "classes": None, "outputs": 1, "tokens": False}
