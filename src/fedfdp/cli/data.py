@@ -4,16 +4,20 @@ Reads and fills the data cache; never trains, and never prints anything but JSON
 """
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedfdp.cli.data_check import check
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-app = typer.Typer(help="Datasets: list them, get them, see who holds what.", no_args_is_help=True)
+app = typer.Typer(help="Datasets and your own files: list, get, check, see who holds what.", no_args_is_help=True)
+app.command()(check)
 
 Folder = Annotated[Path | None, typer.Option(help="Take the dataset's files from this folder.", show_default=False)]
 Cache = Annotated[Path | None, typer.Option(help="Data cache. Default: $FEDFDP_DATA, else ~/.cache/fedfdp.")]
@@ -70,7 +74,7 @@ def get(
     console = Console(stderr=True)
     for source in sources:
         start = time.perf_counter()
-        with _Progress(console, source.name) as say:
+        with Progress(console, source.name) as say:
             path = into_cache(source.name, folder=folder, cache=cache, progress=say)
         if path is None:
             print(f"{source.name}: comes with scikit-learn, nothing to get")
@@ -103,7 +107,7 @@ def show(
 
     from fedfdp.data import Federation, draw, load
 
-    with _Progress(Console(stderr=True), name) as say:
+    with Progress(Console(stderr=True), name) as say:
         dataset = load(name, folder=folder, cache=cache, progress=say)
     federation = Federation.partition(
         dataset,
@@ -134,14 +138,14 @@ def show(
         console.print(f"picture: {png}", highlight=False, soft_wrap=True)
 
 
-class _Progress:
+class Progress:
     """Tells the steps of a fetch on stderr: one changing line on a terminal, a line a step elsewhere."""
 
     def __init__(self, console: "Console", name: str) -> None:
         self.console, self.status = console, console.status(f"{name}: reading")
         self.last = ""
 
-    def __enter__(self) -> "_Progress":
+    def __enter__(self) -> "Progress":
         if self.console.is_terminal:
             self.status.start()
         return self
@@ -153,6 +157,6 @@ class _Progress:
         topic = line.split(":")[0]
         if self.console.is_terminal:
             self.status.update(line)
-        elif " MB" not in line or topic != self.last:  # megabytes count up on a terminal only
+        elif not re.search(" MB| left$", line) or topic != self.last:  # what counts up does so on a terminal only
             self.console.print(line, highlight=False, soft_wrap=True)
         self.last = topic

@@ -15,8 +15,8 @@ import pyarrow.parquet
 from fedfdp.errors import DataError
 
 MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None"]
-BLOCK = 1 << 22  # bytes of a CSV read at once
-PIECE = 1 << 16  # rows of a Parquet file read at once
+BLOCK = 1 << 20  # bytes of a CSV read at once
+PIECE = 1 << 14  # rows of a Parquet file read at once
 HEADER = 1 << 20  # a longer first line is no header
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*|[+-]?(inf|infinity)", re.IGNORECASE)
 
@@ -134,7 +134,7 @@ class ParquetTable:
         self.path = path
         with self._whole():
             # A buffer: columns are read page by page, not a whole row group at once.
-            self.file = pa.parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
+            self.file = pa.parquet.ParquetFile(path, buffer_size=1 << 18, pre_buffer=False)
         self.names = list(self.file.schema_arrow.names)
         check_names(path, self.names)
 

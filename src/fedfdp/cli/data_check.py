@@ -1,0 +1,100 @@
+"""fedfdp data check: what a data holder should know before training. Its output is not private, and says so."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fedfdp.data.files.describe import Description
+    from fedfdp.data.review import Review
+
+NOTICE = "For the data holder's eyes: this reads private records as they are. Do not pass it on."
+
+
+def check(
+    source: Annotated[str, typer.Argument(help="A run's .toml file, a preset, or a data file or folder.")],
+    set_: Annotated[list[str] | None, typer.Option("--set", help="section.setting=value, as often as needed.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")] = False,
+) -> None:
+    """Look over your own records before training: shapes, types, classes, sizes, duplicates, with advice."""
+    import dataclasses
+
+    from fedfdp import config as configs
+
+    if source.endswith(".toml") or source in configs.presets():
+        found: Any = _reviewed(source, set_ or [])
+        show: Callable[[Any], None] = _show_review
+    else:
+        from fedfdp.data.files.describe import describe
+
+        found, show = describe(Path(source)), _show_description
+    if as_json:
+        print(json.dumps({"notice": NOTICE, **dataclasses.asdict(found)}))
+    else:
+        print(NOTICE)
+        show(found)
+
+
+def _reviewed(source: str, overrides: list[str]) -> "Review":
+    from rich.console import Console
+
+    from fedfdp import config as configs
+    from fedfdp.cli.data import Progress
+    from fedfdp.data.catalog import named
+    from fedfdp.data.facts import class_names
+    from fedfdp.data.opening import place_of
+    from fedfdp.data.review import review, review_columns
+    from fedfdp.runs.launch import federation_of
+
+    config = configs.load(source, overrides).resolved()
+    with Progress(Console(stderr=True), config.data.source) as say:
+        federation = federation_of(config, progress=say)
+    own = not named(config.data.source)
+    columns = review_columns(config.data, place_of(config.data.source, config.data.folder)) if own else []
+    step = config.algorithm.events(None, config.privacy) if config.privacy else ()
+    return review(federation, config.privacy, step=step, columns=columns, names=class_names(config.data))
+
+
+def _show_review(found: "Review") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    shape = "×".join(map(str, found.shape)) or "1"
+    kind = f"{len(found.classes)} classes" if found.classes else "regression"
+    sizes = f"{found.records:,} records of shape {shape}, {len(found.holders):,} holders, {kind}"
+    console.print(f"{found.name}: {sizes}", style="bold", highlight=False, soft_wrap=True)
+    few = found.classes if len(found.classes) <= 10 else ()
+    holders = Table("holder", "train", "test", *few, box=None, pad_edge=False)
+    for column in holders.columns[1:]:
+        column.justify = "right"
+    for holder in found.holders:
+        counts = [f"{count:,}" for count in holder.classes or ()] if few else []
+        holders.add_row(holder.name, f"{holder.train:,}", f"{holder.test:,}", *counts)
+    console.print(holders)
+    if found.columns:
+        columns = Table("column", "public fact", "missing", "outside", box=None, pad_edge=False)
+        for entry in found.columns:
+            columns.add_row(entry.name, entry.kind, f"{entry.missing:,}", f"{entry.outside:,}")
+        console.print(columns)
+    console.print(f"repeated records: {found.repeated:,}", highlight=False)
+    for line in found.advice or ("nothing to be said against training on it",):
+        print(f"- {line}")
+
+
+def _show_description(found: "Description") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(f"{found.path}: {found.records:,} records", style="bold", highlight=False, soft_wrap=True)
+    table = Table("name", "type", "missing", "different values", box=None, pad_edge=False)
+    for entry in found.found:
+        many = "" if entry.different is None else f"{entry.different}" if entry.different <= 12 else "more than 12"
+        table.add_row(entry.name, entry.type, f"{entry.missing:,}", many)
+    console.print(table)
+    print("a start for run.toml; ranges and categories come from public knowledge, not from this file:\n")
+    print(found.settings)
