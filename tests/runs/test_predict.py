@@ -7,12 +7,15 @@ import math
 
 import numpy as np
 import pytest
+import tomli_w
 import torch
 from safetensors.torch import load_file, save_file
 
 import fedfdp
+from fedfdp import config as configs
 from fedfdp.data import Federation
 from fedfdp.errors import DataError
+from fedfdp.runs.launch import launch
 from fedfdp.runs.predict import predict
 
 X = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, -1.0]], dtype=np.float32)
@@ -86,6 +89,45 @@ def test_files_that_are_none(tmp_path):
         with pytest.raises(DataError, match=message) as raised:
             predict(run, tmp_path / name, net)
         assert len(str(raised.value).splitlines()) == 1
+
+
+def own_run(tmp_path, label, weight, bias, settings):
+    """A run on a table of one's own; its linear model's weights are then set by hand."""
+    rng = np.random.default_rng(0)
+    lines = ["ward,age,sex,outcome"]
+    for i in range(40):
+        lines.append(f"{'north' if i < 25 else 'south'},{rng.integers(0, 101)},{'fm'[i % 2]},{label(i)}")
+    (tmp_path / "holders.csv").write_text("\n".join(lines) + "\n")
+    data = {"source": "holders.csv", "holder": "ward", "label": "outcome", **settings}
+    data["columns"] = {"age": [0, 100], "sex": ["f", "m"]}
+    method = {"name": "fedavg", "lr": 0.1}
+    config = {"rounds": 1, "data": data, "model": {"name": "linear"}, "algorithm": method}
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(config))
+    launch(configs.load(str(tmp_path / "run.toml")), out=tmp_path / "run")
+    weights = {"1.weight": torch.tensor(weight), "1.bias": torch.tensor(bias)}
+    save_file(weights, tmp_path / "run" / "model.safetensors")
+    (tmp_path / "new.csv").write_text("sex,age\nf,50\nm,100\nf,0\n")  # no label, another order
+    return tmp_path / "run"
+
+
+def test_your_own_table_in_the_labels_own_units(tmp_path):
+    """Age 0 to 100 is −1 to 1 to the model, and its answers −1 to 1 are 100 to 300."""
+    run = own_run(tmp_path, lambda i: 100 + 5 * i, [[0.5, 0.1, -0.1]], [0.0], {"target": [100, 300]})
+    found = predict(run, tmp_path / "new.csv")
+    # 0.5·0 + 0.1 = 0.1, 0.5·1 − 0.1 = 0.4, −0.5 + 0.1 = −0.4
+    assert found.columns["value"] == pytest.approx([210.0, 240.0, 160.0])
+
+
+def test_your_own_table_in_your_own_classes(tmp_path):
+    weight = [[0.0, 0.0, 0.0], [2.0, 0.0, 0.0]]
+    run = own_run(tmp_path, lambda i: "yes" if i % 3 else "no", weight, [0.0, 0.1], {"classes": ["no", "yes"]})
+    found = predict(run, tmp_path / "new.csv")
+    assert found.columns["class"] == ["yes", "yes", "no"]
+    odds = [0.1, 2.1, 1.9]
+    assert found.columns["probability"] == pytest.approx([1 / (1 + math.exp(-o)) for o in odds])
+    (tmp_path / "bad.csv").write_text("sex,age\nf,old\n")
+    with pytest.raises(DataError, match=r"bad\.csv, row 1, column 'age'"):
+        predict(run, tmp_path / "bad.csv")
 
 
 def test_the_summary_notes_what_the_model_takes(tmp_path):
