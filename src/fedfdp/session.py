@@ -165,6 +165,7 @@ class Session:
             {client.name: len(client.train) for client in self.federation.clients},
             rounds=self.trainer.progress.state.round,
             repeatable=self.repeatable,
+            before=isinstance(self.federation, Federation) and bool(self.federation.before),
         )
         self.folder.write(PRIVACY_JSON, made.to_json().encode())
         self.folder.write(PRIVACY_PAGE, made.to_markdown().encode())

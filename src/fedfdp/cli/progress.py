@@ -2,6 +2,7 @@
 
 import sys
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -57,9 +58,11 @@ class Watcher:
     def _announce(self) -> None:
         private, data = self.config.privacy, self.config.data
         budget = f"ε ≤ {private.epsilon:g} at δ = {private.delta:g}" if private else "not private"
-        clients = f"{data.clients} clients" if data.column is None else f"clients by {data.column}"
+        source = Path(data.source)
+        column = data.column or data.holder or ("file" if source.is_dir() else None)
+        clients = f"{data.clients} clients" if column is None else f"clients by {column}"
         kind = type(self.config.algorithm).__name__
-        text = f"{kind} on {data.source}, {clients}, {self.config.rounds} rounds, {budget}"
+        text = f"{kind} on {source.name}, {clients}, {self.config.rounds} rounds, {budget}"
         self.console.print(text, highlight=False)
         self.bar.start()
 

@@ -75,13 +75,17 @@ def _report(folder: Path) -> Path:
 
 def _prepared(source: str | None, overrides: list[str]) -> tuple["Config", "Federation"]:
     """The config, checked, and its records; the default preset falls back on records that need no network."""
+    from rich.console import Console
+
     from fedfdp import config as configs
+    from fedfdp.cli.data import Progress
     from fedfdp.errors import DataError
     from fedfdp.runs.launch import federation_of
 
     config = configs.load(source or "default", overrides).resolved()
     try:
-        return config, federation_of(config)
+        with Progress(Console(stderr=True), config.data.source) as say:
+            return config, federation_of(config, progress=say)
     except DataError as unavailable:
         if source is not None or config.data.source == "digits":
             raise

@@ -21,6 +21,7 @@ _MEANING = {
     "norms_within": "the share of gradients within the clipping bound, noised",
     "control_change": "the change of the client's control variate, made of its noised update",
     "squared_norm": "the size of the noised update, less what noise adds to it on average",
+    "ranges": "once, before training: counts of the columns' values on a public grid, noised, to estimate ranges from",
     "estimates": "curvature and loss gap, made of noised gradients and noised losses",
 }
 
@@ -179,8 +180,9 @@ def statement(
     *,
     rounds: int,
     repeatable: bool,
+    before: bool = False,
 ) -> Statement:
-    """The statement of what these clients' ledgers show."""
+    """The statement of what these clients' ledgers show; `before`: ranges were estimated from their records too."""
     accounts = []
     for client, count in records.items():
         ledger = book.ledger(client)
@@ -188,5 +190,6 @@ def statement(
         accounts.append(
             Account(client, count, ledger.epsilon(), other if math.isfinite(other) else None, ledger.budget)
         )
+    released = (*(("ranges",) if before else ()), *algorithm.released())
     beside = algorithm.joint_event(privacy).sigmas[1:]
-    return Statement(name, privacy, rounds, tuple(accounts), algorithm.released(), beside, repeatable)
+    return Statement(name, privacy, rounds, tuple(accounts), released, beside, repeatable)
