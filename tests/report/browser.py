@@ -31,7 +31,7 @@ class Browser:
         self._next, self._buffer = 0, b""
         to_child, self._write = _pipe()
         self._read, from_child = _pipe()
-        options = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run"
+        options = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --hide-scrollbars"
         arguments = [program, *options.split(), "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
         quiet = os.open(os.devnull, os.O_RDWR)
         actions = [(os.POSIX_SPAWN_DUP2, to_child, 3), (os.POSIX_SPAWN_DUP2, from_child, 4)]

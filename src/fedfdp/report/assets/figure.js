@@ -1,20 +1,17 @@
 // A figure: title, chart, the values under pointer and arrow keys, the same numbers as a table, and the SVG to keep.
 // `draw(width)` gives {svg, stops, across}: a stop is {x, y, title, items: [{label, value, y, style}]}.
-const look = [
-  "fill",
-  "stroke",
-  "stroke-width",
-  "stroke-dasharray",
-  "stroke-linejoin",
-  "stroke-linecap",
-  "opacity",
-  "fill-opacity",
-  "stroke-opacity",
-  "font-family",
-  "font-size",
-  "font-weight",
-  "text-anchor",
-];
+
+// What a mark keeps of the page's style when it stands alone, and what goes without saying.
+const look = {
+  fill: null,
+  stroke: "none",
+  "stroke-width": "1px",
+  "stroke-dasharray": "none",
+  "stroke-linejoin": "miter",
+  "stroke-linecap": "butt",
+  "fill-opacity": "1",
+};
+const writing = { "font-family": null, "font-size": null, "text-anchor": "start" };
 const exportWidth = 640;
 
 function canvas(width, height, label) {
@@ -51,9 +48,9 @@ function standAlone(make, title, legend) {
   svg.prepend(sv("rect", { x: 0, y: -26, width: exportWidth, height: height + 26, fill: "#ffffff" }));
   for (const part of svg.querySelectorAll("*")) {
     const style = getComputedStyle(part);
-    for (const name of look) {
+    for (const [name, usual] of Object.entries(part.tagName === "text" ? { ...look, ...writing } : look)) {
       const value = style.getPropertyValue(name);
-      if (value && value !== "normal") part.setAttribute(name, value);
+      if (value !== usual) part.setAttribute(name, value);
     }
   }
   for (const part of svg.querySelectorAll("[class]")) part.removeAttribute("class");

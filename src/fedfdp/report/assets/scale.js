@@ -8,7 +8,7 @@ function scale(low, high, from, to, log) {
 function linearTicks(low, high, count) {
   const rough = (high - low) / Math.max(1, count);
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].find((nice) => nice * power >= rough * 0.999) * power;
+  const step = [1, 2, 2.5, 5, 10].find((nice) => nice * power >= rough * 0.999) * power;
   const ticks = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++)
     ticks.push(Number((i * step).toPrecision(12)));
@@ -72,7 +72,7 @@ function axes(svg, width, height, x, y) {
       ),
     );
   }
-  for (const tick of ticks(x, Math.max(2, Math.floor((box.right - box.left) / 62)))) {
+  for (const tick of ticks(x, Math.max(2, Math.floor((box.right - box.left) / 50)))) {
     svg.append(
       sv("line", { class: "axis", x1: at.x(tick), x2: at.x(tick), y1: box.bottom, y2: box.bottom + 4 }),
       sv(
