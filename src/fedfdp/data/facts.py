@@ -123,7 +123,7 @@ def column_of(name: str, spec: object) -> Column:
     if spec == PRIVATE:
         return Numeric(name, None)
     if isinstance(spec, list | tuple):
-        numbers = len(spec) == 2 and all(_number(value) for value in spec)
+        numbers = len(spec) == 2 and not any(isinstance(value, str | bool) for value in spec)
         spec = {"range" if numbers else "categories": spec}
     if not isinstance(spec, dict):
         allowed = 'a range [low, high], a list of categories ["a", "b"], or "private"'

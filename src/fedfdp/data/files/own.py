@@ -18,9 +18,9 @@ from fedfdp.data.facts import PRIVATE, Column, Facts, Numeric, class_names, colu
 from fedfdp.data.files.arrays import Archive
 from fedfdp.data.files.images import images_in
 from fedfdp.data.files.paths import ARRAYS, KINDS, TABLES, check_size, entries, existing
-from fedfdp.data.files.sources import ArraySource, ImageSource, Source, TableSource
+from fedfdp.data.files.sources import ArraySource, ImageSource, Source, TableSource, check_label
 from fedfdp.data.files.tables import open_table
-from fedfdp.errors import DataError, SettingError
+from fedfdp.errors import DataError, SettingError, nearest
 
 Say = Callable[[str], None]
 SAY_EVERY = 1.0  # seconds
@@ -120,11 +120,21 @@ def _file(facts: Facts, path: Path, labelled: bool) -> Source:
         return ArraySource(path, Archive(path), facts, labelled)
     if kind not in TABLES:
         raise DataError(f"{path}: files of kind {kind or 'none'!r} are not read; give {KINDS}")
-    if labelled and facts.label is None:
-        raise SettingError("data.label", None, f"which column of {path.name} is to be predicted?", "set it in [data]")
     table = open_table(path)
+    if labelled:
+        _check_named(facts, path, table.names)
     columns = [_found(facts, column) for column in columns_of(facts, table.names, str(path))]
     return TableSource(path, table, facts, tuple(columns), labelled)
+
+
+def _check_named(facts: Facts, path: Path, names: Sequence[str]) -> None:
+    """The columns that settings name by what they are for."""
+    if facts.label is None:
+        raise SettingError("data.label", None, f"which column of {path.name} is to be predicted?", "set it in [data]")
+    for setting, name in ("holder", facts.holder), ("label", facts.label), ("test", facts.test):
+        if name is not None and name not in names:
+            raise DataError(f"{path}: no column {name!r} as data.{setting} says; {nearest(name, names)}")
+    check_label(facts, facts.label)
 
 
 def _found(facts: Facts, column: Column) -> Column:

@@ -25,15 +25,13 @@ def existing(path: Path) -> Path:
         if path.is_dir():
             return path
         size = path.stat().st_size
+        if not path.is_file():
+            raise DataError(f"{path}: neither a file nor a folder; give {KINDS}")
         with open(path, "rb"):
             pass
     except OSError as error:
-        reason = (
-            "no such file" if isinstance(error, FileNotFoundError) else (error.strerror or "cannot be read").lower()
-        )
-        raise DataError(f"{path}: {reason}; check data.source") from None
-    if not path.is_file():
-        raise DataError(f"{path}: neither a file nor a folder; give {KINDS}")
+        reason = "no such file" if isinstance(error, FileNotFoundError) else (error.strerror or "cannot be read")
+        raise DataError(f"{path}: {reason.lower()}; check data.source") from None
     if size == 0:
         raise DataError(f"{path}: empty (0 bytes); write the file again")
     return path

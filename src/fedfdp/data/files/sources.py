@@ -41,14 +41,6 @@ class TableSource:
     labelled: bool
     dtype: type[np.generic] = np.float32
 
-    def __post_init__(self) -> None:
-        asked = [("holder", self.facts.holder), ("label", self.facts.label), ("test", self.facts.test)]
-        for setting, name in asked if self.labelled else ():
-            if name is not None and name not in self.table.names:
-                raise DataError(
-                    f"{self.path}: no column {name!r} as data.{setting} says; {nearest(name, self.table.names)}"
-                )
-
     @property
     def shape(self) -> tuple[int, ...]:
         return (sum(column.width for column in self.columns),)
@@ -213,15 +205,20 @@ def targets(facts: Facts, values: pa.Array, place: Place) -> NDArray[Any]:
     """Class numbers, or numbers scaled from the target's range to [−1, 1]; as they are while it is being estimated."""
     if facts.classes is not None:
         return encode.codes(values, class_names(facts), place)
-    if facts.target is None:
-        allowed = "what may occur in it has to be public"
-        fix = "list the classes in data.classes, or for regression give data.target = [low, high]"
-        raise SettingError("data.label", place.column, allowed, fix)
+    check_label(facts, place.column)
     got = encode.numbers(values, place)
     if len(bad := np.flatnonzero(np.isnan(got))):
         raise place.error(int(bad[0]), "is empty; fill it in or remove the row")
     bounds = target_range(facts)
     return (got if bounds is None else encode.scaled(got, bounds)).astype(np.float32)
+
+
+def check_label(facts: Facts, name: str) -> None:
+    """Raises unless it is public what may occur in the label."""
+    if facts.classes is None and facts.target is None:
+        allowed = "what may occur in it has to be public"
+        fix = "list the classes in data.classes, or for regression give data.target = [low, high]"
+        raise SettingError("data.label", name, allowed, fix)
 
 
 def label_of(facts: Facts) -> str:
