@@ -17,7 +17,7 @@ from fedfdp.runs.folder import RunFolder
 SCRIPTS = ("base.js", "table.js", "scale.js", "figure.js", "lines.js", "clients.js", "statement.js",
            "sections.js", "page.js")  # fmt: skip
 PAGE = "report.html"
-STYLES = ("page.css", "parts.css")
+STYLES = ("page.css", "chart.css", "parts.css")
 TITLE_LENGTH = 80
 
 _PAGE = """<!doctype html>

@@ -77,8 +77,8 @@ function clientsSection(run) {
   else
     parts.push(
       warning(
-        run.evaluated
-          ? `This run went across machines. ${run.evaluated} of ${c.names.length} clients let the model be judged on their own records; of the others nothing is shown.`
+        run.evaluated || seen.accuracy
+          ? `This run went across machines. ${run.evaluated ?? "Some"} of ${c.names.length} clients let the model be judged on their own records; of the others nothing is shown.`
           : "This run went across machines and no client let the model be judged on its own records: there is no accuracy, and losses are the noised ones that clients released, smoothed over rounds.",
       ),
     );
