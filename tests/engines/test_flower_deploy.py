@@ -1,4 +1,4 @@
-"""Real processes over loopback, with TLS and node keys: by `make test-slow`. The same without processes is fast."""
+"""Real processes over loopback, with TLS and node keys: one in every test run, the others by `make test-slow`."""
 
 import json
 import os
@@ -56,14 +56,21 @@ def same_as_local(tmp_path, *method: str) -> None:
     assert "this was a simulation" in (tmp_path / "run" / "privacy.md").read_text()
 
 
-@pytest.mark.slow
+SCAFFOLD = ("algorithm.name=scaffold", "algorithm.lr=0.5", "algorithm.local_steps=3")
+
+
 @pytest.mark.parametrize(
     "method",
     [
-        ("algorithm.name=fedfdp", "algorithm.lr=0.5", "algorithm.loss_bound=mean"),
-        ("algorithm.name=fedavg", "algorithm.lr=0.5"),
-        ("algorithm.name=scaffold", "algorithm.lr=0.5", "algorithm.local_steps=3"),
+        (
+            "algorithm.name=fedfdp",
+            "algorithm.lr=0.5",
+            "algorithm.loss_bound=mean",
+        ),  # one real deployment in every test run
+        pytest.param(("algorithm.name=fedavg", "algorithm.lr=0.5"), marks=pytest.mark.slow),
+        pytest.param(SCAFFOLD, marks=pytest.mark.slow),
     ],
+    ids=["fedfdp", "fedavg", "scaffold"],
 )
 def test_three_real_nodes_give_the_same_bits_as_one_process(tmp_path, method):
     same_as_local(tmp_path, *method)
