@@ -50,7 +50,7 @@ class LocalClient:
         round: int,
         attempt: int = 0,
     ) -> None:
-        self.name, self.records, self.privacy = data.name, len(data.train), privacy
+        self.name, self.records, self.privacy = data.name, data.size, privacy
         self.data, self.learner, self.randomness = data, learner, randomness
         self.round, self.attempt = round, attempt
         self.released: list[Event] = []
@@ -69,7 +69,7 @@ class LocalClient:
     def batches(self, *, steps: int | None, epochs: int | None, batch_size: int) -> Iterator[Batch]:
         if self.privacy is not None:
             return (PrivateBatch(self, self.privacy, next(self._steps)) for _ in range(steps or 0))
-        wanted = steps if steps is not None else (epochs or 1) * math.ceil(self.records / batch_size)
+        wanted = steps if steps is not None else (epochs or 1) * math.ceil(len(self.data.train) / batch_size)
         return (PlainBatch(self, positions, next(self._steps)) for positions in self._minibatches(wanted, batch_size))
 
     def _minibatches(self, count: int, batch_size: int) -> Iterator[Tensor]:
@@ -77,12 +77,12 @@ class LocalClient:
         generator, left = self.randomness.generator(self.key("shuffle")), torch.empty(0, dtype=torch.int64)
         for _ in range(count):
             if not len(left):
-                left = torch.randperm(self.records, generator=generator)
+                left = torch.randperm(len(self.data.train), generator=generator)
             yield left[:batch_size]
             left = left[batch_size:]
 
     def poisson(self, step: int) -> Tensor:
-        """B_i of a step, drawn once: every record enters with probability q. It may be empty; it is secret."""
+        """B_i of a step, drawn once: every record, or person, enters with probability q. May be empty; is secret."""
         assert self.privacy is not None
         if step not in self._drawn:
             draws = self.randomness.uniform(self.records, self.key(f"batch {step}"))
@@ -93,9 +93,9 @@ class LocalClient:
         if self.privacy is not None:
             raise FedFDPError("the loss on all records is not private; ask a batch to release it")
         total = 0.0
-        for positions in torch.split(torch.arange(self.records), 2048):
+        for positions in torch.split(torch.arange(len(self.data.train)), 2048):
             total += float(self.learner.losses(weights, *self.data.train.take(positions)).double().sum())
-        return total / self.records
+        return total / len(self.data.train)
 
 
 class PlainBatch:
@@ -134,7 +134,7 @@ class PrivateBatch:
         client, counts = self.client, int(count_norms) + int(loss is not None and loss.count)
         client.released.append(self.privacy.event(losses=int(loss is not None), counts=counts))
 
-        client.last_positions = client.poisson(self.step)
+        client.last_positions = self._positions()
         ready = client.prefetched is not None and (loss is None or loss.at is None)  # then no pass is left to make
         chance = client.learner.randomly(client.randomness, client.key(f"dropout {self.step}"))
         with nullcontext() if ready else chance:
@@ -142,7 +142,7 @@ class PrivateBatch:
             gradient = self._noised(total, weights)
             losses = total.losses
             if loss is not None and loss.at is not None:
-                losses = client.learner.private_losses(loss.at(gradient), *self._records())
+                losses = self._by_unit(client.learner.private_losses(loss.at(gradient), *self._records()))
 
         released_loss = losses_within = norms_within = None
         if loss is not None:
@@ -156,13 +156,33 @@ class PrivateBatch:
             norms_within = self._noised_scalar(count, self.privacy.sigma_count, "norms within")
         return Released(gradient, released_loss, losses_within, norms_within)
 
+    def _positions(self) -> Tensor:
+        drawn, people = self.client.poisson(self.step), self.client.data.train.people
+        return drawn if people is None else people.positions(drawn)
+
     def _records(self) -> tuple[Tensor, Tensor]:
-        return self.client.data.train.take(self.client.poisson(self.step))
+        return self.client.data.train.take(self._positions())
+
+    def _counts(self) -> Tensor | None:
+        """The records of each person drawn; None where a record stands for itself."""
+        people = self.client.data.train.people
+        return None if people is None else people.counts[self.client.poisson(self.step)]
+
+    def _by_unit(self, losses: Tensor) -> Tensor:
+        """One loss for each unit drawn: the mean over a person's records."""
+        counts = self._counts()
+        if counts is None:
+            return losses
+        of_whom = torch.arange(len(counts)).repeat_interleave(counts).to(losses.device)
+        return losses.new_zeros(len(counts)).index_add_(0, of_whom, losses) / counts.to(losses.device)
 
     def _clipped(self, weights: Weights, coefficient: Coefficient) -> ClippedSum:
         ready, self.client.prefetched = self.client.prefetched, None
         if ready is not None and self.step == 0 and ready.answers(weights, coefficient):
             return ready.total
+        counts = self._counts()
+        if counts is not None:
+            return self.client.learner.clipped_by_person(weights, *self._records(), coefficient, counts)
         return self.client.learner.clipped(weights, *self._records(), coefficient)
 
     def _noised(self, total: ClippedSum, like: Weights) -> Weights:

@@ -7,10 +7,12 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from fedfdp import weights as w
 from fedfdp.errors import DataError, SettingError
 from fedfdp.fairness.coefficients import Coefficient
 from fedfdp.privacy.clipping import ClippedSum, clipped_sum, record_losses
 from fedfdp.privacy.clipping.fast import buffers_kept
+from fedfdp.privacy.clipping.persons import Together, clipped_by_person
 from fedfdp.privacy.randomness import Key, Randomness
 from fedfdp.records import Weights
 
@@ -28,13 +30,14 @@ class Learner:
         if not self._parameters:
             raise DataError(f"model {type(model).__name__} has no trainable parameter; unfreeze at least one layer")
         self._loaded: Weights | None = None
+        self._together = Together(model)
         self._still = frozen_parts(model)
         still = {id(module) for part in self._still for module in part.modules()}
         self.stochastic = any(_draws(module) for module in model.modules() if id(module) not in still)
 
     def initial(self) -> Weights:
         """The module's own weights, as they are: only what is trained."""
-        return {name: p.detach().clone() for name, p in self._parameters.items()}
+        return w.flat({name: p.detach() for name, p in self._parameters.items()})
 
     def load(self, weights: Weights) -> nn.Module:
         """The module with these weights in place; they are shared, not copied."""
@@ -57,6 +60,16 @@ class Learner:
         """Σ c_j g_j with ‖c_j·g_j‖ ≤ C for every record; for several clients at once, each one's sum apart."""
         model, x, y = self._training(weights), x.to(self.device), y.to(self.device)
         return clipped_sum(model, self.loss_fn, x, y, clip=coefficient.clip, coefficient=coefficient, sizes=sizes)
+
+    def clipped_by_person(
+        self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient, counts: Tensor
+    ) -> ClippedSum:
+        """The same with ‖c_p·Σ_j g_pj‖ ≤ C for every person p; records come person after person, `counts` of each."""
+        self._training(weights)
+        x, y, counts = x.to(self.device), y.to(self.device), counts.to(self.device)
+        return clipped_by_person(
+            self._together, self.loss_fn, x, y, counts, clip=coefficient.clip, coefficient=coefficient
+        )
 
     def gradient(self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient) -> tuple[Weights, Tensor]:
         """The plain mean of c_j g_j, nothing clipped, and the losses. For runs without privacy."""

@@ -162,10 +162,11 @@ class Session:
             algorithm_name(self.trainer.algorithm),
             self.privacy,
             self.book,
-            {client.name: len(client.train) for client in self.federation.clients},
+            {client.name: client.size for client in self.federation.clients},
             rounds=self.trainer.progress.state.round,
             repeatable=self.repeatable,
             before=isinstance(self.federation, Federation) and bool(self.federation.before),
+            unit=self.federation.unit,
         )
         self.folder.write(PRIVACY_JSON, made.to_json().encode())
         self.folder.write(PRIVACY_PAGE, made.to_markdown().encode())
@@ -201,7 +202,7 @@ def holdings(federation: Federation) -> dict[str, Any]:
     here = isinstance(federation, Federation)
     return {
         "names": [client.name for client in federation.clients],
-        "train": [len(client.train) for client in federation.clients],
+        "train": [len(client.train) if here else client.size for client in federation.clients],
         "test": [len(client.test) for client in federation.clients] if here else None,
         "classes": federation.class_counts().tolist() if here and federation.classes is not None else None,
     }

@@ -134,7 +134,7 @@ def train(
                 book.ledger(client.name).charge(0, "ranges", released, replayable=True)
         source = Secure() if randomness == "secure" else Seeded(seed)
         engine = LocalEngine(federation, learner, algorithm, privacy=privacy, randomness=source, book=book, fused=fused)
-        sizes = [len(client.train) for client in federation.clients]
+        sizes = [client.size for client in federation.clients]
         population = Population(len(federation), sum(sizes), min(sizes), classes)
         trainer = Trainer(
             algorithm,

@@ -154,6 +154,6 @@ def test_across_machines_only_declared_records_are_noted():
     from fedfdp.session import holdings
 
     class Nodes:
-        clients = (Member("north", range(7)), Member("south", range(3)))
+        clients = (Member("north", 7), Member("south", 3))
 
     assert holdings(Nodes()) == {"names": ["north", "south"], "train": [7, 3], "test": None, "classes": None}

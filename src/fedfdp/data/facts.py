@@ -34,6 +34,7 @@ class Facts:
 
     holder: str | None = None  # the column that says who holds a row
     label: str | None = None  # the column to be predicted
+    unit: str | None = None  # the column that says of whom a row is: all rows of a person are then protected together
     classes: int | tuple[str | int | bool, ...] | None = None  # all that exist anywhere; a number n means 0 to n − 1
     target: Range | Literal["private"] | None = None  # instead of classes, for regression: the label's range
     test: str | None = None  # the column that says which rows are for the test
@@ -56,6 +57,9 @@ class Facts:
             _check_range("range", self.range)
         for name, spec in (self.columns or {}).items():
             column_of(name, spec)
+        if self.unit is not None and self.estimates:
+            allowed = "a private range is estimated record by record, which protects no person with several of them"
+            raise SettingError("data.unit", self.unit, allowed, "give public ranges instead")
 
     @property
     def estimates(self) -> bool:
@@ -143,7 +147,7 @@ def columns_of(facts: Facts, names: list[str], file: str) -> list[Column]:
     An entry may be a pattern (`"mean *"`): its columns follow in alphabetical order, so files may order theirs freely.
     """
     given, known = facts.columns or {}, set(names)
-    named = {column for column in (facts.holder, facts.label, facts.test) if column is not None}
+    named = {column for column in (facts.holder, facts.label, facts.test, facts.unit) if column is not None}
     aside = named | set(facts.ignore or ()) | set(given)
     found: list[Column] = []
     taken: set[str] = set()

@@ -4,7 +4,7 @@ Never copies a client's records until a batch is taken, and never lets through r
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedfdp.data import partition as partitions
 from fedfdp.data.check import as_inputs, as_targets, check_records
+from fedfdp.data.people import People
 from fedfdp.data.sources import Dataset
 from fedfdp.errors import DataError, SettingError, nearest
 from fedfdp.privacy.accounting import Event
@@ -34,9 +35,15 @@ class Shard:
     x: Tensor
     y: Tensor
     index: Tensor
+    unit: Tensor | None = None  # the person of each record of the pool, where one may have several
 
     def __len__(self) -> int:
         return len(self.index)
+
+    @cached_property
+    def people(self) -> People | None:
+        """Whose the records are; None where each stands for itself."""
+        return None if self.unit is None else People.of(self.unit[self.index])
 
     def take(self, positions: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The records at these positions within the shard, or all of them."""
@@ -51,6 +58,11 @@ class ClientData:
     name: str
     train: Shard
     test: Shard
+
+    @property
+    def size(self) -> int:
+        """n_i, what the holder declares: its training records, or the persons they are of."""
+        return len(self.train) if self.train.people is None else len(self.train.people)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +79,7 @@ class Federation:
     y: Tensor
     before: tuple[Event, ...] = ()
     found: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # the ranges that came of it
+    unit: str = "record"  # whom the guarantee is for: a record, or all records with one value in the column named here
 
     def __post_init__(self) -> None:
         check_records(
@@ -104,6 +117,8 @@ class Federation:
             digest.update(f"{pool.dtype}{tuple(pool.shape)}".encode())
             digest.update(pool.contiguous().numpy().data)
         digest.update(f"classes {self.classes}".encode())
+        if (unit := self.clients[0].train.unit) is not None:
+            digest.update(unit.contiguous().numpy().data)
         for client in self.clients:
             name = client.name.encode()
             digest.update(f"{len(name)} {len(client.train)} {len(client.test)} ".encode() + name)
@@ -147,17 +162,21 @@ class Federation:
         *,
         test_fraction: float = 0.25,
         classes: int | None = None,
+        units: Mapping[str, Sequence[Any]] | None = None,
         seed: int = 0,
         name: str = "clients",
     ) -> "Federation":
         """Your own clients: `{"name": (x, y)}`, split at random, or `{"name": (x_train, y_train, x_test, y_test)}`.
 
         Arrays or tensors; records along the first axis. Integer y are classes 0, 1, …: give `classes` where not every
-        class occurs. Floating y without `classes` mean regression.
+        class occurs. Floating y without `classes` mean regression. `units` says of whom each record is, in the same
+        order: a person's records then stay together in the split, are drawn together, and are protected together.
         """
         if not clients:
             raise DataError("no clients: give at least one as {'name': (x, y)}")
         rng = stream(seed, SPLIT)
+        of_whom = None if units is None else {client: _named(client, units) for client in clients}
+        people = None if of_whom is None else numbered(of_whom.values())
         xs: list[Tensor] = []
         ys: list[Tensor] = []
         parts: list[tuple[Tensor, Tensor]] = []
@@ -172,14 +191,16 @@ class Federation:
                 sizes.append(len(xs[-1]))
             index = np.arange(start, start + sum(sizes))
             start += sum(sizes)
+            if of_whom is not None and len(of_whom[client]) != sum(sizes):
+                raise DataError(f"client {client!r}: {sum(sizes)} records, {len(of_whom[client])} in units")
             if len(given) == 2:
-                parts.append(split(index, test_fraction, rng))
+                parts.append(split(index, test_fraction, rng, people))
             else:
                 parts.append((torch.from_numpy(index[: sizes[0]]), torch.from_numpy(index[sizes[0] :])))
         pool_y = torch.cat(ys)
         if classes is None and not pool_y.is_floating_point():
             classes = int(pool_y.max()) + 1 if len(pool_y) else 1
-        return cls.over(torch.cat(xs), pool_y, classes, name, list(clients), parts)
+        return cls.over(torch.cat(xs), pool_y, classes, name, list(clients), parts, unit=people)
 
     @classmethod
     def over(
@@ -190,12 +211,17 @@ class Federation:
         name: str,
         names: Sequence[str],
         parts: Sequence[tuple[Tensor, Tensor]],
+        *,
+        unit: NDArray[np.int64] | None = None,
+        unit_name: str = "person",
     ) -> "Federation":
+        of_whom = None if unit is None else torch.from_numpy(unit)
         members = tuple(
-            ClientData(client, Shard(x, y, train), Shard(x, y, test))
+            ClientData(client, Shard(x, y, train, of_whom), Shard(x, y, test, of_whom))
             for client, (train, test) in zip(names, parts, strict=True)
         )
-        return cls(clients=members, classes=classes, name=name, x=x, y=y)
+        named = "record" if unit is None else unit_name
+        return cls(clients=members, classes=classes, name=name, x=x, y=y, unit=named)
 
 
 def stream(seed: int, purpose: int) -> np.random.Generator:
@@ -237,11 +263,31 @@ def dealt(
     return [f"client-{i}" for i in range(clients)], indices
 
 
-def split(index: NDArray[np.int64], test_fraction: float, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Train and test at random: the test part rounded up, but one record at least stays for training."""
+def split(
+    index: NDArray[np.int64], test_fraction: float, rng: np.random.Generator, unit: NDArray[np.int64] | None = None
+) -> tuple[Tensor, Tensor]:
+    """Train and test at random: the test part rounded up, but one record at least stays for training.
+
+    With `unit`, the person of each record of the pool, persons are split instead: nobody is in both parts.
+    """
     if not 0 <= test_fraction < 1:
         raise SettingError("test_fraction", test_fraction, "must be at least 0 and below 1")
+    whole = index if unit is None else np.unique(unit[index])
     # A hair less before rounding up: 0.1 × 30 is 3.0000000000000004 in floating point.
-    held_out = min(max(len(index) - 1, 0), int(np.ceil(test_fraction * len(index) - 1e-9)))
-    shuffled = rng.permutation(index)
+    held_out = min(max(len(whole) - 1, 0), int(np.ceil(test_fraction * len(whole) - 1e-9)))
+    shuffled = rng.permutation(whole)
+    if unit is not None:
+        test = np.isin(unit[index], shuffled[:held_out])
+        return torch.from_numpy(np.sort(index[~test])), torch.from_numpy(np.sort(index[test]))
     return torch.from_numpy(np.sort(shuffled[held_out:])), torch.from_numpy(np.sort(shuffled[:held_out]))
+
+
+def numbered(of_whom: Iterable[NDArray[Any]]) -> NDArray[np.int64]:
+    """A number for every different person, the same wherever the person occurs."""
+    return np.unique(np.concatenate([np.asarray(part) for part in of_whom]), return_inverse=True)[1].reshape(-1)
+
+
+def _named(client: str, units: Mapping[str, Sequence[Any]]) -> NDArray[Any]:
+    if client not in units:
+        raise DataError(f"client {client!r}: no units are given for it; say of whom each of its records is")
+    return np.asarray(units[client])

@@ -46,7 +46,7 @@ def federation_of_records(
     for name, index in zip(names, indices, strict=True):
         own = kept[index]
         if records.test is None:
-            parts.append(split(own, test_fraction, rng))
+            parts.append(split(own, test_fraction, rng, records.unit))
             continue
         marked = records.test[own]
         if marked.all():
@@ -54,7 +54,16 @@ def federation_of_records(
                 f"{records.name}, holder {name!r}: all its records are for the test; leave some to train on"
             )
         parts.append((torch.from_numpy(own[~marked]), torch.from_numpy(own[marked])))
-    return Federation.over(records.x, records.y, records.classes, records.name, names, parts)
+    return Federation.over(
+        records.x,
+        records.y,
+        records.classes,
+        records.name,
+        names,
+        parts,
+        unit=records.unit,
+        unit_name=records.unit_name,
+    )
 
 
 def single_holder(records: OwnRecords, facts: Facts, name: str, *, test_fraction: float) -> Federation:

@@ -31,6 +31,7 @@ class Holder:
     train: int
     test: int
     classes: tuple[int, ...] | None  # training records of each; None for regression
+    units: int = 0  # what a batch is drawn from: its training records, or the persons they are of
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def review(
     """Of a federation, and of the privacy it is to be trained with, whose every round costs `step`."""
     counts = federation.class_counts().tolist() if federation.classes is not None else [None] * len(federation)
     holders = tuple(
-        Holder(client.name, len(client.train), len(client.test), None if count is None else tuple(count))
+        Holder(client.name, len(client.train), len(client.test), None if count is None else tuple(count), client.size)
         for client, count in zip(federation.clients, counts, strict=True)
     )
     classes = tuple(names) or tuple(map(str, range(federation.classes or 0)))
@@ -82,7 +83,12 @@ def review(
         tuple(columns),
         repeated,
         shared,
-        (*_sizes(holders, privacy, step), *_contents(holders, classes, columns), *_sharing(shared)),
+        (
+            *_sizes(holders, privacy, step),
+            *_contents(holders, classes, columns),
+            *_sharing(shared),
+            *_people(federation),
+        ),
     )
 
 
@@ -166,9 +172,9 @@ def _sizes(holders: Sequence[Holder], privacy: DPSGD | None, step: Sequence[Even
             f"sigma = {privacy.noise:g}: lower q or raise sigma"
         )
     for holder in holders:
-        if privacy.q * holder.train < privacy.noise:
+        if privacy.q * holder.units < privacy.noise:
             said.append(f"holder {holder.name!r} is too small: {_too_small(holder, privacy, step)}")
-        if warning := delta_warning(privacy.delta, holder.train):
+        if warning := delta_warning(privacy.delta, holder.units):
             said.append(f"holder {holder.name!r}: {warning}")
     return said
 
@@ -181,16 +187,32 @@ def _rounds(privacy: DPSGD, step: Sequence[Event]) -> int | None:
 
 def _too_small(holder: Holder, privacy: DPSGD, step: Sequence[Event]) -> str:
     """The longest sum that a batch of q·n records can have is q·n·C, and the noise on every weight is σ·C."""
+    drawn = "records" if holder.units == holder.train else "persons"
     text = (
-        f"{holder.train} training records at q = {privacy.q:g} make batches of {privacy.q * holder.train:.1f}, and "
+        f"{holder.units} training {drawn} at q = {privacy.q:g} make batches of {privacy.q * holder.units:.1f}, and "
         f"noise of sigma = {privacy.noise:g} drowns them"
     )
-    needed = privacy.noise / holder.train
+    needed = privacy.noise / holder.units
     if needed >= 1:
         return f"{text}; no q helps: merge it with another holder or leave it out"
     rounds = _rounds(privacy, [replace(event, q=needed) for event in step])
     pays = "" if rounds is None else f", for which epsilon = {privacy.epsilon:g} pays {rounds} rounds"
     return f"{text}; it takes q of at least {needed:.2g}{pays}, or merge it with another holder"
+
+
+def _people(federation: Federation) -> list[str]:
+    """Whether somebody is at several holders: each protects them separately."""
+    unit = federation.clients[0].train.unit
+    if unit is None:
+        return []
+    held = [torch.unique(unit[torch.cat([c.train.index, c.test.index])]) for c in federation.clients]
+    several = int((torch.unique(torch.cat(held), return_counts=True)[1] > 1).sum())
+    if not several:
+        return []
+    return [
+        f"{several} of {len(torch.unique(torch.cat(held)))} values of {federation.unit!r} are at more than one holder: "
+        "for these persons the epsilons of their holders add up"
+    ]
 
 
 def _contents(holders: Sequence[Holder], classes: Sequence[str], columns: Sequence[ColumnReview]) -> list[str]:

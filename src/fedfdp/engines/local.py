@@ -43,7 +43,8 @@ class LocalEngine:
         self.federation, self.learner, self.algorithm = federation, learner, algorithm
         self.privacy, self.book = privacy, book
         self.randomness = Ahead(randomness)
-        self.fused = fused and privacy is not None and not learner.stochastic
+        by_record = federation.unit == "record"
+        self.fused = fused and privacy is not None and not learner.stochastic and by_record
         self.clients: Sequence[str] = [client.name for client in federation.clients]
         self.unable: set[str] = set()
         self.local_losses: dict[str, float] = {}  # of the clients' own updated models, where a round was watched

@@ -48,6 +48,7 @@ class Statement:
     released: tuple[str, ...]
     beside: tuple[float, ...]  # noise multipliers of what is released beside the gradient, from the same batch
     repeatable: bool
+    unit: str = "record"  # or the column that tells persons apart
 
     @property
     def epsilon(self) -> float:
@@ -78,17 +79,32 @@ class Statement:
         sigmas = ", ".join(f"{sigma:g}" for sigma in self.beside)
         return f"Beside the gradient, one batch of a round releases values with noise multipliers {sigmas}. "
 
+    @property
+    def _one(self) -> str:
+        return "record" if self.unit == "record" else "person"
+
+    @property
+    def _unit_in_words(self) -> str:
+        if self.unit == "record":
+            return "one record of one client"
+        return f"one person at one client: all records with one value in column {self.unit}"
+
+    @property
+    def assumptions(self) -> list[str]:
+        several = SEVERAL_RECORDS if self.unit == "record" else SEVERAL_CLIENTS
+        return [line.format(one=self._one) for line in (*ASSUMPTIONS, *several)]
+
     def to_dict(self) -> dict[str, Any]:
-        p = self.privacy
+        p, one = self.privacy, self._one
         return {
             "epsilon": self.epsilon,
             "epsilon_replace_one": self.epsilon_replace_one,
             "delta": p.delta,
             "accountant": p.accountant,
-            "unit": "one record of one client",
-            "adjacency": "zero-out of one record, the number of records being public; replace-one beside it",
+            "unit": self._unit_in_words,
+            "adjacency": f"zero-out of one {one}, the number of {one}s being public; replace-one beside it",
             "mechanism": {
-                "name": "Poisson-subsampled Gaussian: per-record clipping, one joint release a batch",
+                "name": f"Poisson-subsampled Gaussian: per-{one} clipping, one joint release a batch",
                 "clip": p.clip,
                 "sigma": p.sigma,
                 "sigma_beside": list(self.beside),
@@ -98,7 +114,7 @@ class Statement:
             "rounds": self.rounds,
             "released": {name: _MEANING.get(name, "released after noise") for name in self.released},
             "clients": [dataclasses.asdict(account) for account in self.accounts],
-            "assumptions": list(ASSUMPTIONS),
+            "assumptions": self.assumptions,
             "not_covered": list(NOT_COVERED),
             "warnings": self.warnings,
             "versions": {name: version(name) for name in ("fedfdp", "torch", "dp-accounting", "numpy")},
@@ -108,32 +124,34 @@ class Statement:
         return json.dumps(self.to_dict(), indent=2)
 
     def to_markdown(self) -> str:
-        p = self.privacy
+        p, one = self.privacy, self._one
+        summed = "" if one == "record" else "adds up the gradients of each person drawn, "
         head = [
             "# Privacy statement",
             "",
-            f"Every record of every client is protected with **ε = {self.epsilon:.4f} at δ = {p.delta:g}** "
-            f"(zero-out of one record; where one record is replaced by another: {_number(self.epsilon_replace_one)}), "
-            f"against a server that sees every upload. Accountant: {p.accountant}.",
+            f"Every {one} of every client is protected with **ε = {self.epsilon:.4f} at δ = {p.delta:g}** "
+            f"(zero-out of one {one}; where one {one} is replaced by another: {_number(self.epsilon_replace_one)}), "
+            f"against a server that sees every upload. Accountant: {p.accountant}. Unit: {self._unit_in_words}.",
             "",
             *[f"> **Warning:** {warning}." for warning in self.warnings],
             "",
             "## Mechanism",
             "",
-            f"{self.algorithm}, {self.rounds} rounds. In each step a client draws a secret batch (every record enters "
-            f"with probability q = {p.q:g}), cuts each record's gradient to norm C = {p.clip:g}, adds Gaussian noise "
-            f"of σ·C with σ = {p.sigma:g} to the sum, and divides by the expected size of the batch. {self._beside()}"
-            "All that is released from one batch is accounted as one joint event, and is in the client's ledger before "
+            f"{self.algorithm}, {self.rounds} rounds. In each step a client draws a secret batch (every {one} enters "
+            f"with probability q = {p.q:g}), {summed}cuts each {one}'s gradient to norm C = {p.clip:g}, adds Gaussian "
+            f"noise of σ·C with σ = {p.sigma:g} to the sum, and divides by the expected size of the batch. "
+            f"{self._beside()}All that is released from one batch is accounted as one joint event, and is in the "
+            "client's ledger before "
             "the batch is drawn.",
             "",
             "## What leaves a client",
             "",
             *[f"- `{name}`: {_MEANING.get(name, 'released after noise')}" for name in self.released],
-            "- the number of its records, as a public fact",
+            f"- the number of its {one}s, as a public fact",
             "",
             "## Assumptions",
             "",
-            *[f"- {line}" for line in ASSUMPTIONS],
+            *[f"- {line}" for line in self.assumptions],
             "",
             "## Not covered",
             "",
@@ -141,7 +159,7 @@ class Statement:
             "",
             "## By client",
             "",
-            "| client | records | ε | ε, replace-one | budget |",
+            f"| client | {one}s | ε | ε, replace-one | budget |",
             "| --- | ---: | ---: | ---: | ---: |",
         ]
         rows = [
@@ -158,10 +176,16 @@ def _number(value: float | None) -> str:
 
 
 ASSUMPTIONS = (
-    "the number of records of each client is declared and public",
+    "the number of {one}s of each client is declared and public",
     "the server sees every upload (no secure aggregation is assumed) and may do with them what it likes",
-    "which records are in a batch stays secret at the client",
+    "which {one}s are in a batch stays secret at the client",
+)
+SEVERAL_RECORDS = (
     "a person with several records, or at several clients, is protected for each record and each client separately",
+)
+SEVERAL_CLIENTS = (
+    "a person at several clients is protected at each of them separately: together they may give away what the sum of "
+    "their ε allows, with the sum of their δ",
 )
 
 NOT_COVERED = (
@@ -181,6 +205,7 @@ def statement(
     rounds: int,
     repeatable: bool,
     before: bool = False,
+    unit: str = "record",
 ) -> Statement:
     """The statement of what these clients' ledgers show; `before`: ranges were estimated from their records too."""
     accounts = []
@@ -192,4 +217,4 @@ def statement(
         )
     released = (*(("ranges",) if before else ()), *algorithm.released())
     beside = algorithm.joint_event(privacy).sigmas[1:]
-    return Statement(name, privacy, rounds, tuple(accounts), released, beside, repeatable)
+    return Statement(name, privacy, rounds, tuple(accounts), released, beside, repeatable, unit)

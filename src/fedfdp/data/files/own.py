@@ -37,6 +37,8 @@ class OwnRecords:
     holders: tuple[str, ...] | None  # in alphabetical order
     owner: NDArray[np.int64] | None  # of each record, its holder's position
     test: NDArray[np.bool_] | None
+    unit: NDArray[np.int64] | None = None  # of each record, whose it is, by number
+    unit_name: str = "record"
 
 
 def read_records(facts: Facts, path: Path, *, progress: Say | None = None) -> OwnRecords:
@@ -79,7 +81,7 @@ def _unscaled(source: Source) -> list[Numeric]:
 
 
 def _records(facts: Facts, path: Path, named: Sequence[tuple[str | None, Source]], progress: Say | None) -> OwnRecords:
-    x, y, owner, test, names = _gathered([source for _, source in named], [name for name, _ in named], progress)
+    x, y, owner, test, names, unit = _gathered([source for _, source in named], [name for name, _ in named], progress)
     assert y is not None
     holders = None
     if owner is not None:
@@ -88,7 +90,8 @@ def _records(facts: Facts, path: Path, named: Sequence[tuple[str | None, Source]
         rank[order] = np.arange(len(names))
         holders, owner = tuple(names[code] for code in order), rank[owner]
     classes = len(class_names(facts)) or None
-    return OwnRecords(path.name, torch.from_numpy(x), torch.from_numpy(y), classes, holders, owner, test)
+    whose = facts.unit or "record"
+    return OwnRecords(path.name, torch.from_numpy(x), torch.from_numpy(y), classes, holders, owner, test, unit, whose)
 
 
 def sources_of(facts: Facts, path: Path, *, labelled: bool) -> list[tuple[str | None, Source]]:
@@ -131,7 +134,7 @@ def _check_named(facts: Facts, path: Path, names: Sequence[str]) -> None:
     """The columns that settings name by what they are for."""
     if facts.label is None:
         raise SettingError("data.label", None, f"which column of {path.name} is to be predicted?", "set it in [data]")
-    for setting, name in ("holder", facts.holder), ("label", facts.label), ("test", facts.test):
+    for setting, name in ((s, getattr(facts, s)) for s in ("holder", "label", "test", "unit")):
         if name is not None and name not in names:
             raise DataError(f"{path}: no column {name!r} as data.{setting} says; {nearest(name, names)}")
     check_label(facts, facts.label)
@@ -161,8 +164,15 @@ def _images(facts: Facts, folder: Path, top: Path, labelled: bool) -> Source:
 
 def _gathered(
     sources: Sequence[Source], holders: Sequence[str | None], progress: Say | None
-) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[np.int64] | None, NDArray[np.bool_] | None, list[str]]:
-    """Inputs, targets, owners, test marks and the owners' names over all sources."""
+) -> tuple[
+    NDArray[Any],
+    NDArray[Any] | None,
+    NDArray[np.int64] | None,
+    NDArray[np.bool_] | None,
+    list[str],
+    NDArray[np.int64] | None,
+]:
+    """Inputs, targets, owners, test marks, the owners' names and whose each record is, over all sources."""
     first, most = sources[0], [source.most_rows() for source in sources]
     for source, rows in zip(sources, most, strict=True):
         if source.shape != first.shape or source.dtype != first.dtype:
@@ -177,6 +187,8 @@ def _gathered(
     owner, test = np.zeros(total, np.int32), np.zeros(total, np.bool_)
     split = False
     names: dict[str, int] = {}
+    people: dict[str, int] = {}
+    whose: list[NDArray[np.int64]] = []
     clock, row = _Clock(first.path.name, total, progress), 0
     for source, holder in zip(sources, holders, strict=True):
         start = row
@@ -190,6 +202,9 @@ def _gathered(
                 owner[row:end] = np.array(table, np.int32)[piece.holders[1]]
             elif holder is not None:
                 owner[row:end] = names.setdefault(holder, len(names))
+            if piece.units is not None:
+                table = [people.setdefault(name, len(people)) for name in piece.units[0]]
+                whose.append(np.array(table, np.int64)[piece.units[1]])
             if piece.test is not None:
                 test[row:end], split = piece.test, True
             row = end
@@ -198,7 +213,8 @@ def _gathered(
             raise DataError(f"{source.path}: an empty holder: no records below the header; fill it or remove it")
     clock.done(row)
     y = np.concatenate(ys) if ys else None
-    return x[:row], y, owner[:row].astype(np.int64) if names else None, test[:row] if split else None, list(names)
+    owners, marks = owner[:row].astype(np.int64) if names else None, test[:row] if split else None
+    return x[:row], y, owners, marks, list(names), np.concatenate(whose) if whose else None
 
 
 class _Clock:

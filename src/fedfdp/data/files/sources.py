@@ -28,6 +28,7 @@ class Piece:
     y: NDArray[Any] | None = None
     holders: tuple[list[str], NDArray[np.int64]] | None = None
     test: NDArray[np.bool_] | None = None
+    units: tuple[list[str], NDArray[np.int64]] | None = None  # of whom a record is
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ class TableSource:
         wanted = {column.name: isinstance(column, Numeric) for column in self.columns}
         facts = self.facts
         if self.labelled:
-            wanted |= {name: False for name in (facts.holder, facts.test) if name is not None}
+            wanted |= {name: False for name in (facts.holder, facts.test, facts.unit) if name is not None}
             if facts.label is not None:
                 wanted[facts.label] = facts.classes is None
         first = 1
@@ -73,7 +74,8 @@ class TableSource:
         facts = self.facts
         y = None if facts.label is None else targets(facts, *at(facts.label))
         test = None if facts.test is None else encode.marks(*at(facts.test))
-        return Piece(x, y, None if facts.holder is None else holders(*at(facts.holder)), test)
+        who = None if facts.holder is None else holders(*at(facts.holder), "holder")
+        return Piece(x, y, who, test, None if facts.unit is None else holders(*at(facts.unit), "person"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +94,7 @@ class ArraySource:
                 raise DataError(f"{self.path}: {name!r} has records of shape {inputs.shape[1:]}, 'x' of {self.shape}")
             if inputs.dtype.kind not in "fiub":
                 raise DataError(f"{self.path}: array {name!r} holds {inputs.dtype}; save numbers")
-            for other in (label, self.facts.holder, self.facts.test) if self.labelled else ():
+            for other in (label, self.facts.holder, self.facts.test, self.facts.unit) if self.labelled else ():
                 if other is not None and (found := self.archive.member(other).shape[0]) != inputs.shape[0]:
                     raise DataError(f"{self.path}: {inputs.shape[0]} records in {name!r}, {found} in {other!r}")
 
@@ -118,11 +120,13 @@ class ArraySource:
         facts, parts = self.facts, self._parts()
         for part, (name, label) in enumerate(parts):
             bounds = facts.range or {"u1": (0.0, 255.0), "b1": (0.0, 1.0)}.get(self.archive.member(name).dtype.str[1:])
-            y = who = test = None
+            y = who = test = person = None
             if self.labelled:
                 y = self._targets(label)
                 if facts.holder is not None:
-                    who = holders(*self._flat(facts.holder))
+                    who = holders(*self._flat(facts.holder), "holder")
+                if facts.unit is not None:
+                    person = holders(*self._flat(facts.unit), "person")
                 if facts.test is not None:
                     test = encode.marks(*self._flat(facts.test))
                 elif len(parts) == 2:
@@ -137,6 +141,7 @@ class ArraySource:
                     None if y is None else y[start:end],
                     None if who is None else (who[0], who[1][start:end]),
                     None if test is None else test[start:end],
+                    None if person is None else (person[0], person[1][start:end]),
                 )
                 start = end
 
@@ -186,6 +191,9 @@ class ImageSource:
 
     def pieces(self) -> Iterator[Piece]:
         names, shape = class_names(self.facts), images.shape_of(self.first)
+        if self.facts.unit is not None:
+            allowed = "images do not say of whom they are"
+            raise SettingError("data.unit", self.facts.unit, allowed, "save an .npz with such an array")
         if self.labelled and not names:
             raise SettingError("data.classes", None, "image folders are named by class: list all of them", "in [data]")
         for name, paths in self.groups:
@@ -233,8 +241,9 @@ def target_range(facts: Facts) -> Range | None:
     return facts.target if isinstance(facts.target, tuple) else None
 
 
-def holders(values: pa.Array, place: Place) -> tuple[list[str], NDArray[np.int64]]:
+def holders(values: pa.Array, place: Place, what: str) -> tuple[list[str], NDArray[np.int64]]:
+    """Different names, and which of them each row has."""
     texts, which = encode.distinct(values)
     if len(bad := np.flatnonzero(which < 0)):
-        raise place.error(int(bad[0]), "is empty; every row needs its holder")
+        raise place.error(int(bad[0]), f"is empty; every row needs its {what}")
     return texts, which

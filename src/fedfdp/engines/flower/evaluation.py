@@ -36,7 +36,7 @@ class RemoteEvaluator:
 
     @property
     def shares(self) -> NDArray[np.float64]:
-        sizes = np.array([len(member.train) for member in self.engine.roster.clients], dtype=np.float64)
+        sizes = np.array([member.size for member in self.engine.roster.clients], dtype=np.float64)
         shares: NDArray[np.float64] = sizes / max(sizes.sum(), 1.0)
         return shares
 

@@ -54,6 +54,7 @@ class Hello:
     outputs: int
     evaluates: bool
     tokens: bool = False  # whether records are token numbers
+    unit: str = "record"  # whom its guarantee is for; `records` counts these
 
 
 @dataclass(frozen=True)

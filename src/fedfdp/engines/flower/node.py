@@ -99,7 +99,7 @@ class Node(AbstractContextManager["Node"]):
         whole = self.federation
         shape, outputs = whole.input_shape, outputs_of(whole.classes, tuple(whole.y.shape[1:]))
         tokens = not whole.x.is_floating_point()
-        said = Hello(self.name, len(self.data.train), shape, whole.classes, outputs, self.policy.evaluate, tokens)
+        said = Hello(self.name, self.data.size, shape, whole.classes, outputs, self.policy.evaluate, tokens, whole.unit)
         return records.to_bytes(said)
 
     def _agree(self, text: str) -> _Agreed:

@@ -24,12 +24,12 @@ class Member:
     """A client as summaries and statements see it."""
 
     name: str
-    train: range  # as long as the records it declared
+    size: int  # the records, or persons, it declared
 
 
 def _kind(hello: Hello) -> tuple[object, ...]:
     """What must be the same at all nodes."""
-    return hello.input_shape, hello.classes, hello.outputs, hello.tokens
+    return hello.input_shape, hello.classes, hello.outputs, hello.tokens, hello.unit
 
 
 @dataclass
@@ -46,7 +46,12 @@ class Roster:
 
     @property
     def clients(self) -> list[Member]:
-        return [Member(n, range(self.hellos[n].records if n in self.hellos else 0)) for n in self.names]
+        return [Member(n, self.hellos[n].records if n in self.hellos else 0) for n in self.names]
+
+    @property
+    def unit(self) -> str:
+        """Whom the guarantee is for."""
+        return self.like.unit
 
     @property
     def like(self) -> Hello:

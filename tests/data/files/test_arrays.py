@@ -1,0 +1,150 @@
+"""NumPy archives: the values, the public ranges, and everything an archive can lie about."""
+
+import io
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+from fedfdp.data.facts import Facts
+from fedfdp.data.files import arrays, paths
+from fedfdp.data.files.own import read_inputs, read_records
+from fedfdp.errors import DataError, SettingError
+
+X, Y = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 2, 0])
+
+
+def saved(path, compressed=False, **members):
+    (np.savez_compressed if compressed else np.savez)(path, **members)
+    return path
+
+
+def test_floats_are_taken_as_they_are_unless_a_range_is_given(tmp_path):
+    path = saved(tmp_path / "d.npz", x=X, y=Y)
+    assert torch.equal(read_records(Facts(classes=3), path).x, torch.tensor(X, dtype=torch.float32))
+    ranged = read_records(Facts(classes=3, range=(0.0, 10.0)), path)
+    assert torch.allclose(ranged.x[:, 0], torch.tensor([-1.0, -0.6, -0.2, 0.2, 0.6, 1.0]))
+    assert ranged.x[5].tolist() == [1.0, 1.0]  # 11 is clamped to 10
+    assert ranged.y.tolist() == Y.tolist()
+
+
+def test_bytes_have_a_range_by_themselves_and_whole_numbers_are_tokens(tmp_path):
+    pixels = np.array([[0, 255], [51, 204]], np.uint8)
+    got = read_records(Facts(classes=2), saved(tmp_path / "u.npz", x=pixels, y=[0, 1]))
+    assert torch.allclose(got.x, torch.tensor([[-1.0, 1.0], [-0.6, 0.6]]))
+    tokens = read_records(Facts(classes=2), saved(tmp_path / "t.npz", x=np.array([[7, 8], [9, 1]]), y=[0, 1]))
+    assert (tokens.x.dtype, tokens.x.tolist()) == (torch.int64, [[7, 8], [9, 1]])
+
+
+def test_holders_a_given_split_and_names_of_classes(tmp_path, monkeypatch):
+    monkeypatch.setattr(arrays, "PIECE", 32)  # two rows at a time
+    path = saved(tmp_path / "d.npz", x=X, y=np.array(list("abacbc")), who=np.array(list("nnssns")))
+    got = read_records(Facts(classes=("a", "b", "c"), holder="who"), path)
+    assert (got.y.tolist(), got.holders, got.owner.tolist()) == ([0, 1, 0, 2, 1, 2], ("n", "s"), [0, 0, 1, 1, 0, 1])
+    split = read_records(Facts(classes=3), saved(tmp_path / "s.npz", x=X, y=Y, x_test=X[:2], y_test=Y[:2]))
+    assert (len(split.x), split.test.tolist()) == (8, [False] * 6 + [True] * 2)
+
+
+def test_order_in_memory_and_compression_do_not_matter(tmp_path):
+    wide = np.arange(24.0).reshape(6, 4)
+    plain = read_records(Facts(classes=3), saved(tmp_path / "a.npz", x=wide, y=Y)).x
+    turned = read_records(Facts(classes=3), saved(tmp_path / "b.npz", compressed=True, x=np.asfortranarray(wide), y=Y))
+    assert torch.equal(plain, turned.x)
+
+
+def test_regression_with_several_targets_and_inputs_alone(tmp_path):
+    got = read_records(Facts(), saved(tmp_path / "d.npz", x=X, y=X / 2))
+    assert (got.classes, torch.equal(got.y, got.x / 2)) == (None, True)
+    assert torch.equal(read_inputs(Facts(), saved(tmp_path / "x.npz", x=X)), got.x)
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({"x": X}, r"no array 'y'"),
+        ({"z": X, "y": Y}, r"no array 'x'"),
+        ({"x": X, "y": Y[:5]}, r"6 records in 'x', 5 in 'y'"),
+        ({"x": X, "y": Y + 1}, r"row 5, column 'y': label '3' is no class; known: 0, 1, 2"),
+        ({"x": np.where(X == 5, np.nan, X), "y": Y}, r"row 3 of 'x': NaN or infinite"),
+        ({"x": np.where(X == 5, np.inf, X), "y": Y}, r"row 3 of 'x': NaN or infinite"),
+        ({"x": np.array([list("ab")] * 6), "y": Y}, r"array 'x' holds <U1; save numbers"),
+        ({"x": X, "y": Y, "x_test": X[:, :1], "y_test": Y}, r"'x_test' has records of shape \(1,\), 'x' of \(2,\)"),
+        ({"x": np.array(3.0), "y": Y}, r"array 'x' is a single value"),
+        ({"x": X[:0], "y": Y[:0]}, r"an empty holder: no records"),
+        ({"x": X, "y": np.stack([Y, Y], 1)}, r"array 'y' has shape \(6, 2\); it needs one value for each record"),
+    ],
+)
+def test_wrong_arrays(tmp_path, members, said):
+    with pytest.raises(DataError, match=rf"d.npz[:,].*{said}"):
+        read_records(Facts(classes=3), saved(tmp_path / "d.npz", **members))
+
+
+def test_whole_labels_without_classes_are_refused(tmp_path):
+    with pytest.raises(SettingError, match=r"data.label = 'y': what may occur in it has to be public"):
+        read_records(Facts(), saved(tmp_path / "d.npz", x=X, y=Y))
+
+
+class Boom:
+    def __reduce__(self):
+        return (exec, ("raise SystemExit('unpickled')",))
+
+
+def test_pickled_objects_are_never_loaded(tmp_path):
+    path = saved(tmp_path / "d.npz", x=np.array([Boom(), Boom()], object), y=[0, 1])
+    with pytest.raises(DataError, match=r"array 'x' holds pickled objects, which are never loaded"):
+        read_records(Facts(classes=2), path)
+
+
+def header(shape, dtype="<f4"):
+    text = repr({"descr": dtype, "fortran_order": False, "shape": shape}).encode()
+    text += b" " * (-(len(text) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+def test_an_archive_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    """64 MB of zeros in 64 kB, with the threshold lowered instead of the bomb made larger."""
+    monkeypatch.setattr(arrays, "HARMLESS", 2**20)
+    path = tmp_path / "bomb.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("x.npy", header((2**24, 1)) + bytes(2**26))
+    read = []
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *a, **k: read.append(a))
+    with pytest.raises(DataError, match=r"bomb.npz: unpacks from 0.1 MB to 64.0 MB: an archive bomb\?"):
+        read_records(Facts(classes=2), path)
+    assert not read
+
+
+def test_an_archive_larger_than_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "most_bytes", lambda: 100)
+    with pytest.raises(DataError, match=r"d.npz: what it unpacks to would take .* in memory"):
+        read_records(Facts(classes=3), saved(tmp_path / "d.npz", x=X, y=Y))
+
+
+def test_a_header_that_promises_more_than_the_archive_holds(tmp_path):
+    path = tmp_path / "d.npz"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("x.npy", header((10**12, 30)) + bytes(64))
+    with pytest.raises(DataError, match=r"array 'x' is not as long as its header says"):
+        read_records(Facts(classes=2), path)
+
+
+def test_an_archive_whose_directory_lies_about_its_sizes(tmp_path):
+    """The directory says 16 bytes fewer than there are: what is read ends there, and the checksum does not fit."""
+    stored = io.BytesIO()
+    with zipfile.ZipFile(stored, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("x.npy", header((8, 2)) + bytes(range(64)))
+    data, size = stored.getvalue(), struct.pack("<I", 64 + len(header((8, 2))))
+    lying = struct.pack("<I", 48 + len(header((8, 2))))
+    (tmp_path / "d.npz").write_bytes(data.replace(size, lying))
+    with pytest.raises(DataError, match=r"d.npz: (array 'x' is not as long|not a whole .npz archive)"):
+        read_records(Facts(classes=2), tmp_path / "d.npz")
+
+
+def test_damaged_archives(tmp_path):
+    whole = saved(tmp_path / "d.npz", x=X, y=Y).read_bytes()
+    for damaged in (whole[:-30], b"PK" + whole[:40], bytes(100), whole.replace(X.tobytes(), (X + 1).tobytes())):
+        (tmp_path / "d.npz").write_bytes(damaged)
+        with pytest.raises(DataError, match=r"d.npz: not a whole .npz archive .*copy or write it again"):
+            read_records(Facts(classes=3), tmp_path / "d.npz")
