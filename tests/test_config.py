@@ -3,6 +3,7 @@ import pytest
 from fedfdp import config
 from fedfdp.algorithms import FedAvg, FedFair, FedFDP
 from fedfdp.errors import BudgetError, SettingError
+from fedfdp.privacy import accounting
 
 
 def test_every_preset_is_valid_and_round_trips():
@@ -115,3 +116,18 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "bad.toml").write_text("rounds = = 3")
     with pytest.raises(SettingError, match="not valid TOML"):
         config.load(str(tmp_path / "bad.toml"))
+
+
+def test_none_leaves_a_setting_to_be_solved():
+    """ε = 3.52 over 300 rounds: the least σ that fits, below the preset's 2, which pays for 763."""
+    left_open = config.load("default", ["privacy.sigma=none", "rounds=300"])
+    assert left_open.privacy.sigma is None
+    assert config.from_dict(left_open.to_dict()) == left_open
+    solved = left_open.resolved().privacy
+    assert 1.2 < solved.sigma < 2.0
+    events = [(solved.q, (solved.sigma, solved.sigma_loss))]
+    spent = accounting.epsilon([accounting.Event(q, s, 300) for q, s in events], solved.delta, accountant="pld")
+    assert 3.5 < spent <= 3.52
+    assert config.load("paper-mnist-nonprivate", ["rounds=none"]).rounds is None
+    with pytest.raises(SettingError, match=r"algorithm\.lr"):
+        config.load("default", ["algorithm.lr=none"])

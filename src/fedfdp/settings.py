@@ -1,6 +1,7 @@
 """From plain dicts to the library's own dataclasses and back, with types, names and ranges checked."""
 
 import dataclasses
+import typing
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -18,6 +19,7 @@ def parse(kind: type[T], values: object, section: str) -> T:
     for name in values:
         if name not in known:
             raise SettingError(f"{section}.{name}", values[name], f"no such setting; {nearest(name, known)}")
+    values = {name: None if _unset(kind, name, value) else value for name, value in values.items()}
     try:
         return TypeAdapter(kind).validate_python(values)
     except ValidationError as invalid:
@@ -26,7 +28,15 @@ def parse(kind: type[T], values: object, section: str) -> T:
         raise SettingError(place, first["input"], first["msg"].lower()) from None
 
 
+def _unset(kind: type[Any], name: str, value: object) -> bool:
+    """Whether "none" is written for a number that may be left open: TOML has no other word for it."""
+    allowed = next(typing.get_args(field.type) for field in dataclasses.fields(kind) if field.name == name)
+    return value == "none" and type(None) in allowed and str not in allowed
+
+
 def plain(settings: object) -> dict[str, Any]:
-    """A dataclass as a dict of what TOML can hold: settings that are None are left out."""
+    """A dataclass as a dict of what TOML can hold: a setting that is None is left out, or "none" where that differs."""
     values = dataclasses.asdict(settings)  # type: ignore[call-overload]
-    return {name: value for name, value in values.items() if value is not None}
+    defaults = {field.name: field.default for field in dataclasses.fields(settings)}  # type: ignore[arg-type]
+    open_ones = {name: "none" for name, value in values.items() if value is None and defaults[name] is not None}
+    return {name: value for name, value in values.items() if value is not None} | open_ones

@@ -39,10 +39,10 @@ SCALES = {
             "small",
             "20 % of the records and the small CNN (26,010 weights on 28×28) in place of the paper's; q, C and ε as in "
             "the paper; at most 300 rounds, with the least σ that ε allows for them (the paper: σ = 2, more rounds); "
-            "30 rounds without privacy",
+            "20 rounds without privacy",
             model="small-cnn",
             fraction=0.2,
-            plain_rounds=30,
+            plain_rounds=20,
             most_private_rounds=300,
             most_epsilon=3.52,
         ),
