@@ -1,0 +1,162 @@
+"""fedfdp data check, and a run from two files, as a new user meets them."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from fedfdp.cli.data_check import NOTICE
+from fedfdp.data import Federation
+from fedfdp.data.review import duplicates, review
+from fedfdp.privacy.dpsgd import DPSGD
+
+RUN = """name = "hospitals"
+rounds = 20
+
+[data]
+source = "holders.csv"
+holder = "hospital"
+label = "readmitted"
+classes = ["no", "yes"]
+columns = { age = [0, 110], stay = [0, 10], sex = ["f", "m"] }
+
+[model]
+name = "linear"
+
+[privacy]
+epsilon = 3.0
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Three hospitals of 200, 120 and 20 records; one record of north is also at south; some stays are long."""
+    rng = np.random.default_rng(0)
+    lines = ["hospital,age,sex,stay,readmitted"]
+    for hospital, rows in ("north", 200), ("south", 120), ("tiny", 20):
+        for _ in range(rows):
+            age, stay = int(rng.integers(18, 95)), rng.exponential(3)
+            back = "yes" if (age - 55) / 20 + rng.normal() / 2 > 0 else "no"
+            lines.append(f"{hospital},{age},{rng.choice(['f', 'm'])},{stay:.4f},{back}")
+    lines.append("south" + lines[1].removeprefix("north"))
+    (tmp_path / "holders.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "run.toml").write_text(RUN)
+    return tmp_path
+
+
+def test_two_files_make_a_run(fedfdp, files):
+    assert len(RUN.splitlines()) <= 15
+    code, out, _ = fedfdp("run", "run.toml", "--json")
+    assert code == 0
+    summary = json.loads(out)
+    assert (summary["clients"], summary["data"], summary["rounds"]) == (3, "holders.csv", 20)
+    assert summary["epsilon"] <= 3.0
+    assert (files / "runs" / "hospitals" / "privacy.md").is_file()
+
+
+def test_a_check_of_a_run_says_who_holds_what_and_gives_advice(fedfdp, files):
+    code, out, _ = fedfdp("data", "check", "run.toml", "--json")
+    found = json.loads(out)
+    assert (code, found["notice"], found["records"], found["shape"]) == (0, NOTICE, 341, [4])
+    holders = {holder["name"]: holder for holder in found["holders"]}
+    assert {name: (h["train"], h["test"]) for name, h in holders.items()} == {
+        "north": (150, 50),
+        "south": (90, 31),
+        "tiny": (15, 5),
+    }
+    assert sum(sum(h["classes"]) for h in holders.values()) == 150 + 90 + 15
+    long_stays = sum(float(line.split(",")[3]) > 10 for line in (files / "holders.csv").read_text().splitlines()[1:])
+    stay = next(column for column in found["columns"] if column["name"] == "stay")
+    assert (stay["outside"], stay["missing"], stay["kind"]) == (long_stays, 0, "[0, 10]")
+    assert found["shared"] == [["north", "south", 1]]
+    advice = "\n".join(found["advice"])
+    # q·n = 0.05 · 15 = 0.75 < σ = 2; it takes q = 2/15
+    assert "holder 'tiny' is too small: 15 training records at q = 0.05 make batches of 0.8" in advice
+    assert "it takes q of at least 0.13" in advice
+    assert "holder 'north' is too small" not in advice
+    assert f"{long_stays / 341:.1%} of column 'stay' lies outside [0, 10]" in advice
+    assert "1 records are at 'north' and at 'south'" in advice
+
+
+def test_a_check_for_people(fedfdp, files):
+    code, out, _ = fedfdp("data", "check", "run.toml")
+    assert code == 0
+    assert out.splitlines()[0] == NOTICE
+    assert "holders.csv: 341 records of shape 4, 3 holders, 2 classes" in out
+    assert "tiny" in out
+
+
+def test_a_check_of_a_file_of_which_nothing_is_known(fedfdp, files):
+    code, out, _ = fedfdp("data", "check", "holders.csv", "--json")
+    found = json.loads(out)
+    assert (code, found["records"]) == (0, 341)
+    assert [(f["name"], f["type"], f["different"]) for f in found["found"]] == [
+        ("hospital", "string", 3),
+        ("age", "int64", 13),
+        ("sex", "string", 2),
+        ("stay", "double", 13),
+        ("readmitted", "string", 2),
+    ]
+    assert '"age" = [low, high]' in found["settings"]
+    text = fedfdp("data", "check", "holders.csv")[1]
+    assert text.startswith(NOTICE)
+    assert "come from public knowledge, not from this file" in text
+
+
+def test_a_check_of_archives_and_folders(fedfdp, files):
+    np.savez(files / "d.npz", x=np.zeros((5, 2)), y=np.zeros(5))
+    found = json.loads(fedfdp("data", "check", "d.npz", "--json")[1])
+    assert (found["records"], found["found"][0]["type"]) == (5, "float64 (5, 2)")
+    (files / "folder").mkdir()
+    (files / "d.npz").rename(files / "folder" / "north.npz")
+    found = json.loads(fedfdp("data", "check", "folder", "--json")[1])
+    assert (found["records"], found["found"][0]["name"]) == (5, "north.npz")
+
+
+def test_a_check_of_a_dataset_by_name(fedfdp):
+    found = json.loads(fedfdp("data", "check", "digits", "--json")[1])
+    assert (found["records"], len(found["holders"]), found["columns"]) == (1797, 10, [])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (("60,", "x,"), None),
+        (("hospital,", "clinic,"), "holders.csv: no column 'hospital' as data.holder says"),
+        (("north,", ","), "holders.csv, row 1, column 'hospital': is empty; every row needs its holder"),
+        (("yes\n", "perhaps\n"), "label 'perhaps' is no class; known: no, yes"),
+    ],
+)
+def test_a_wrong_file_is_one_line_and_exit_code_2(fedfdp, files, spoil, said):
+    text = (files / "holders.csv").read_text()
+    (files / "holders.csv").write_text(text.replace(*spoil, 1) if said else "")
+    for command in (["run", "run.toml"], ["data", "check", "run.toml"]):
+        code, out, err = fedfdp(*command)
+        assert (code, out) == (2, "")
+        assert len(err.strip().splitlines()) == 1
+        assert (said or "empty (0 bytes)") in err
+
+
+def federation(*parts):
+    return Federation.from_clients({name: (x, y, x[:1], y[:1]) for name, (x, y) in parts}, classes=2)
+
+
+def test_duplicates_are_counted_within_and_across_holders():
+    x, y = torch.arange(12.0).reshape(6, 2), torch.tensor([0, 1, 0, 1, 0, 1])
+    # test parts repeat each holder's first record; c holds record 0 with the other label, which is another record
+    clients = federation(("a", (x[:3], y[:3])), ("b", (x[1:5], y[1:5])), ("c", (x[:1], 1 - y[:1])))
+    repeated, shared = duplicates(clients)
+    assert (repeated, shared) == (3, (("a", "b", 2),))
+
+
+def test_advice_on_privacy_that_cannot_work():
+    x, y = torch.rand(50, 2, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 2
+    clients = federation(("a", (x, y)), ("b", (x[:1] + 1, y[:1])))
+    private = DPSGD(epsilon=1.0, sigma=2.0, q=0.5, delta=0.1)
+    advice = "\n".join(review(clients, private, step=(private.event(),)).advice)
+    assert "holder 'b' is too small: 1 training records at q = 0.5 make batches of 0.5" in advice
+    assert "no q helps: merge it with another holder" in advice
+    assert "holder 'a': delta = 0.1 is not below 1/n" in advice
+    none = review(clients, None)
+    assert none.advice == ()
