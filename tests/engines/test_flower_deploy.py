@@ -203,6 +203,22 @@ def test_a_deployment_never_writes_over_another(tmp_path):
         prepare(configs.load("digits"), Flower(), tmp_path / "nodes", ["client-0"])
 
 
+def test_nodes_that_end_at_once_are_not_waited_for(tmp_path, monkeypatch):
+    """As where a node's file is wrong: the error names them and their logs, long before `wait` is over."""
+    from fedfdp.errors import RunError
+
+    config = configs.load("digits", [*TINY, *PRIVATE, "data.clients=3", "rounds=1"]).resolved()
+
+    def ends(*_: object) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", "raise SystemExit(2)"])
+
+    monkeypatch.setattr(deploy, "start_node", ends)
+    began = time.monotonic()
+    with pytest.raises(RunError, match=r"too few nodes are left for a round \(client-.* ended: see .*nodes"):
+        deploy_local(config, Flower(quorum=2, wait=300.0), out=tmp_path / "run", place=tmp_path / "nodes")
+    assert time.monotonic() - began < 30
+
+
 def test_plain_text_and_certificates(tmp_path):
     from fedfdp.errors import SettingError
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import fedfdp
 from fedfdp.runs.launch import launch
 
 
@@ -51,6 +52,7 @@ def test_a_run_folder_is_like_any_other(deployment, tmp_path):
     assert {"privacy.json", "privacy.md", "arrivals.jsonl"} <= found
     assert "this was a simulation" in (tmp_path / "run" / "privacy.md").read_text()  # seeded: the statement is void
     assert result.history[-1]["round"] == 2
+    assert same_weights(fedfdp.load(tmp_path / "run"), result.model)
 
 
 def test_only_what_is_trained_crosses_the_wire(deployment):

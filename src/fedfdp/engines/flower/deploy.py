@@ -44,9 +44,14 @@ def deploy_local(
     names = [client.name for client in federation_of(config).clients]
     settings = prepare(config, settings, place, names)
     nodes = [start_node(place / f"{name}.toml", place / f"{name}.log") for name in names]
+
+    def check() -> None:
+        if sum(node.poll() is None for node in nodes) < settings.enough:
+            raise RunError("too few nodes are left for a round")
+
     try:
         with listening(settings) as link:
-            network = Network(link.grid, link.node_ids, link.meter)
+            network = Network(link.grid, link.node_ids, link.meter, check)
             return coordinate(config, settings, network, out=out, on_update=on_update, say=say)
     except RunError as error:
         dead = [name for name, node in zip(names, nodes, strict=True) if node.poll() is not None]

@@ -5,7 +5,7 @@ A node that is still busy with an earlier question is not asked another: it woul
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from flwr.app import Message
@@ -29,9 +29,12 @@ class Exchange:
     ids: dict[str, int] = field(default_factory=dict)
     meter: Meter | None = None
     given_up: dict[int, float] = field(default_factory=dict)  # when a node was last not waited for any longer
+    check: Callable[[], None] | None = None  # raises where waiting for nodes is in vain
 
     def present(self) -> set[int]:
         """The nodes that can be asked now."""
+        if self.check is not None:
+            self.check()
         online = set(self.grid.get_node_ids())
         if self.meter is None:
             return online

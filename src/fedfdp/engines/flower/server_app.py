@@ -47,6 +47,7 @@ class Network:
     grid: Grid
     ids: dict[str, int]
     meter: Meter | None = None
+    check: Callable[[], None] | None = None  # raises where waiting for nodes is in vain
 
 
 def load(source: str, overrides: list[str] | None = None) -> tuple[Config, Flower]:
@@ -71,7 +72,7 @@ def coordinate(
     _check(config, settings)
     assert config.rounds is not None
     assert config.eval_every is not None
-    exchange = Exchange(network.grid, dict(network.ids), network.meter)
+    exchange = Exchange(network.grid, dict(network.ids), network.meter, check=network.check)
     roster = Roster(tuple(settings.nodes), exchange, name=config.data.source)
     roster.gather(settings.enough, settings.wait, say=say)
     performance = Performance.of(config.metric)
