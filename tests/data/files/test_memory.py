@@ -1,5 +1,6 @@
 """A large table is read and trained on in little more memory than its own tensor takes: measured in a new process."""
 
+import os
 import subprocess
 import sys
 
@@ -9,15 +10,16 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-ROWS, COLUMNS = 1_000_000, 30
+ROWS, COLUMNS = int(os.environ.get("FEDFDP_TEST_ROWS", "1000000")), 30
 
 MEASURE = """
-import resource, sys
+import re, sys
 import pyarrow.csv, pyarrow.parquet
 from fedfdp import config
 from fedfdp.runs.launch import federation_of, launch
 
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+# not ru_maxrss, which begins with what the parent process took
+peak = lambda: 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 run = config.load(sys.argv[1]).resolved()
 before = peak()
 said = []
@@ -45,8 +47,9 @@ q = 0.01
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="reads Linux's account of memory")
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
-def test_a_million_rows_take_at_most_three_times_their_own_size(tmp_path, name):
+def test_a_large_table_takes_at_most_three_times_its_own_size(tmp_path, name):
     rng = np.random.default_rng(0)
     values = rng.normal(size=(ROWS, COLUMNS)).astype(np.float32)
     columns = {f"c{i}": values[:, i] for i in range(COLUMNS)}
@@ -59,7 +62,8 @@ def test_a_million_rows_take_at_most_three_times_their_own_size(tmp_path, name):
         [sys.executable, "-c", MEASURE, str(tmp_path / "run.toml")], capture_output=True, text=True, check=True
     )
     read, trained, data, records, said = map(int, done.stdout.split())
+    print(f"{name}: tensor {data / 1e6:.0f} MB, peak when read {read / 1e6:.0f} MB, trained {trained / 1e6:.0f} MB")
     assert data == ROWS * COLUMNS * 4
     assert records == sum(count - -(-count // 4) for count in np.unique(who, return_counts=True)[1])  # all but the test
-    assert read <= trained <= 3 * data
+    assert data < read <= trained <= 3 * data
     assert said >= 1
