@@ -18,7 +18,7 @@ from fedfdp import config as configs
 from fedfdp.engines.flower import deploy
 from fedfdp.engines.flower.deploy import deploy_local, listening, prepare, start_node, stop
 from fedfdp.engines.flower.security import make_node_key
-from fedfdp.engines.flower.server_app import Network, coordinate, load
+from fedfdp.engines.flower.server_app import Network, coordinate
 from fedfdp.engines.flower.settings import Flower
 from fedfdp.privacy.journal import head_of
 from fedfdp.runs.launch import launch
@@ -191,7 +191,8 @@ def test_the_command_prints_the_summary_alone(tmp_path):
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert (summary["clients"], summary["rounds"], summary["engine"]) == (2, 1, "flower")
-    assert set(summary) - {"engine", "evaluated_clients"} <= set(launch(load("digits", [*TINY, "rounds=1"])[0]).summary)
+    here = launch(configs.load("digits", [*TINY, "rounds=1"])).summary
+    assert set(summary) - {"engine", "evaluated_clients"} <= set(here)
 
 
 def test_a_deployment_never_writes_over_another(tmp_path):

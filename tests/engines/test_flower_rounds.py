@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.common.constant import ErrorCode
 
 from fedfdp.engines.flower.engine import FlowerEngine
 from fedfdp.engines.flower.messages import Answer, pack, unpack
@@ -297,3 +298,18 @@ def test_unpacking_never_trusts(deployment):
         unpack(Answer, pack(Answer("ok", "r", 0, record=b"x" * 100)), limit=99)
     again = unpack(Answer, pack(Answer("ok", "r", 3, record=b"x" * 100)), limit=100)
     assert (again.round, again.record) == (3, b"x" * 100)
+
+
+def test_a_question_that_expires_a_moment_early_is_a_late_answer_not_a_lost_node(deployment, caplog):
+    """Flower's clock may be up before ours: the node is then given up for the round, and not asked while it is busy."""
+    dep = deployment(*FEDAVG, "rounds=1", deadline=1.0)
+    error = Error(code=ErrorCode.MESSAGE_UNAVAILABLE, reason="expired")
+
+    def expired(node, message, reply):
+        late = node.name == "client-1" and message.metadata.message_type == "train"
+        return Message(error, reply_to=message) if late else reply
+
+    dep.grid.tamper = expired
+    assert dep.run().summary["rounds"] == 1
+    assert "client-1 is left out of round 1: no answer within 1 seconds" in caplog.text
+    assert "it is gone" not in caplog.text

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from flwr.app import Message
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fedfdp.engines.flower.messages import MESSAGE_TYPE, Answer, Question, pack, unpack
@@ -85,6 +86,8 @@ class Exchange:
         if not replies:
             return None
         (reply,) = replies
+        if reply.has_error() and reply.error.code == ErrorCode.MESSAGE_UNAVAILABLE:
+            return None  # its time is up, a moment before ours: the node may still be at it
         if reply.has_error():
             return DataError(f"it is gone: {reply.error.reason or reply.error.code}")
         try:
