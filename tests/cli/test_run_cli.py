@@ -62,7 +62,7 @@ def test_resume_takes_the_run_as_it_was_started(fedfdp):
         (("digits", "--set", "privacy.clip=0"), "privacy.clip = 0.0"),
         (("digits", "--set", "algorithm.lam=-0.5"), "algorithm.lam = -0.5"),
         (("digits", "--set", "algorithm.lamda=1"), "did you mean 'lam'?"),
-        (("digits", "--set", "privacy.epsilon=0.001"), "a single round with sigma = 2"),
+        (("digits", "--set", "privacy.epsilon=0.001"), "a single round with sigma = 3.09"),
         (("digits", "--set", "data.clients=5000"), "5000"),
         (("digits", "--set", "model.name=paper-cnn"), "needs images of at least 16×16"),
         (("digits", "--set", "model.name=resnet"), "model.name = 'resnet'"),

@@ -108,7 +108,7 @@ def test_export_has_a_row_for_each_evaluation(tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["round"] for row in rows] == ["2", "4"]
     assert float(rows[1]["accuracy"]) == run.summary()["accuracy"]
-    assert rows[0]["config.privacy.sigma"] == "2.0"
+    assert rows[0]["config.privacy.sigma"] == "3.09"
 
 
 def test_optional_libraries_are_asked_for_by_name(tmp_path, monkeypatch):

@@ -26,7 +26,7 @@ def test_settings_that_change_nothing_make_no_new_candidate():
 
 
 def test_default_grid_keeps_to_what_the_method_has():
-    assert default_grid(configs.layered("digits")) == {
+    assert default_grid(configs.layered("default")) == {
         "algorithm.lam": ["0.0", "0.5"],
         "algorithm.kappa": ["2.0", "4.0"],
         "algorithm.server_lam": ["0.0", "5.0", "20.0"],
