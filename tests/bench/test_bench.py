@@ -14,7 +14,7 @@ from fedfdp.bench.memory import peak
 from fedfdp.bench.models import MODELS
 from fedfdp.bench.peers import STEP_PEERS, Setting
 from fedfdp.bench.suite import Row, choose, measure
-from fedfdp.bench.tables import BEGIN, END, grids, markdown, notes, write_markdown
+from fedfdp.bench.tables import grids, markdown, notes, write_markdown
 from fedfdp.errors import SettingError
 from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.learner import Learner, cross_entropy
@@ -260,11 +260,23 @@ def test_markdown_goes_between_the_marks(tmp_path):
     assert "| mlp | 300 | 123 ms | 1.20 (1.08–1.32) |\n| mlp | 32 | 123 ms | – |" in text
     assert "| mlp | 300 | 10 | 1,234 |\n| mlp | 32 | 3 | – |" in text
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    begin, end = "<!-- fedfdp bench: begin -->", "<!-- fedfdp bench: end -->"
+    page.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
     write_markdown(text, page)
     write_markdown(text, page)
-    assert page.read_text() == f"before\n{BEGIN}\n\n{text}\n{END}\nafter\n"
+    assert page.read_text() == f"before\n{begin}\n\n{text}\n{end}\nafter\n"
     page.write_text("a page of something else\n")
     with pytest.raises(SettingError, match="has no lines"):
         write_markdown(text, page)
     assert page.read_text() == "a page of something else\n"
+
+
+def test_a_profile_accounts_for_all_of_a_round_and_finds_every_part():
+    from fedfdp.bench import profile
+
+    found = profile.profile("small-cnn", 3, rounds=1)
+    assert list(found.parts) == [*profile.PARTS, profile.REST]
+    assert all(seconds > 0 for seconds in found.parts.values())  # a renamed function would leave its part at 0
+    head, lines = profile.table([found])
+    assert sum(float(line[1].rstrip("%")) for line in lines[:-1]) == pytest.approx(100, abs=0.6)
+    assert head == ["share of a round", "small-cnn, 3 clients"]

@@ -8,7 +8,7 @@ from fedfdp.bench.peers import STEP_PEERS
 from fedfdp.bench.suite import Row
 from fedfdp.errors import SettingError
 
-BEGIN, END = "<!-- fedfdp bench: begin -->", "<!-- fedfdp bench: end -->"
+MARKER = "fedfdp bench"
 NONE = "–"
 NAMES = {
     "plain": "plain",
@@ -55,22 +55,26 @@ def notes(rows: Sequence[Row]) -> list[str]:
 def markdown(rows: Sequence[Row], caption: str) -> str:
     parts = [caption]
     for grid in grids(rows):
-        rule = ["---", *["---:"] * (len(grid.head) - 1)]
-        lines = ["| " + " | ".join(cells) + " |" for cells in (grid.head, rule, *grid.lines)]
-        parts.append("\n".join([f"**{grid.title}**", "", *lines]))
+        parts.append(f"**{grid.title}**\n\n{markdown_table(grid.head, grid.lines)}")
     parts += [f"{text}." for text in notes(rows)]
     return "\n\n".join(parts) + "\n"
 
 
-def write_markdown(text: str, path: Path) -> None:
+def markdown_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *lines))
+
+
+def write_markdown(text: str, path: Path, *, marker: str = MARKER) -> None:
     """Into a new file, or into a page between its two marker lines; the rest of the page stays as it is."""
+    first, last = f"<!-- {marker}: begin -->", f"<!-- {marker}: end -->"
     try:
-        page = path.read_text(encoding="utf-8") if path.exists() else f"{BEGIN}\n{END}\n"
-        before, begin, rest = page.partition(BEGIN)
-        _, end, after = rest.partition(END)
+        page = path.read_text(encoding="utf-8") if path.exists() else f"{first}\n{last}\n"
+        before, begin, rest = page.partition(first)
+        _, end, after = rest.partition(last)
         if not begin or not end:
-            raise SettingError("markdown", str(path), f"has no lines {BEGIN} and {END} to write between", "add them")
-        path.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}", encoding="utf-8")
+            raise SettingError("markdown", str(path), f"has no lines {first} and {last} to write between", "add them")
+        path.write_text(f"{before}{first}\n\n{text}\n{last}{after}", encoding="utf-8")
     except OSError as error:
         raise SettingError("markdown", str(path), f"cannot be written ({error.strerror})", "choose another") from error
 

@@ -33,11 +33,18 @@ def bench(
         Path | None, typer.Option(help="Write the tables into this file, between its marker lines if it has them.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON, and nothing else.")] = False,
+    profiled: Annotated[
+        bool, typer.Option("--profile", help="Instead: where the time of a round goes, with 10 and 1000 clients.")
+    ] = False,
 ) -> None:
     """Measure the private step and whole rounds: ratios to plain SGD, and peak memory.
 
     For example: fedfdp bench --quick, or: fedfdp bench --models mlp --batches 300 --peers ours
     """
+    if profiled:
+        _set_threads(threads)
+        _profile(_names(models) or ["small-cnn", "mnist-cnn"], _counts("clients", clients) or [10, 1000], markdown)
+        return
     able, chosen = _chosen(peers), _cases(quick, what, models, batches, clients)
     _set_threads(threads)
     rows = _measured(chosen, able, seconds or (QUICK_SECONDS if quick else SECONDS), memory)
@@ -53,6 +60,29 @@ def bench(
         print(json.dumps([asdict(row) for row in rows]))
     else:
         _show(rows)
+
+
+def _profile(models: list[str], clients: list[int], markdown: Path | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedfdp.bench import profile, tables
+    from fedfdp.bench.models import MODELS
+    from fedfdp.errors import nearest
+
+    for name in models:
+        if name not in MODELS:
+            raise SettingError("models", name, nearest(name, MODELS))
+    head, lines = profile.table([profile.profile(model, count) for model in models for count in clients])
+    shown = Table(*head)
+    for line in lines:
+        shown.add_row(*line)
+    console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+    console.print(shown)
+    console.print(_conditions())
+    if markdown is not None:
+        page = tables.markdown_table(head, lines) + f"\n{_conditions()}\n"
+        tables.write_markdown(page, markdown, marker="fedfdp bench --profile")
 
 
 def _cases(quick: bool, what: str | None, models: str, batches: str, clients: str) -> "list[Case]":

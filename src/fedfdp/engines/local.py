@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedfdp import weights as w
 from fedfdp.algorithms.base import Algorithm
@@ -106,8 +107,7 @@ class LocalEngine:
     def _prefetch(self, clients: Sequence[LocalClient], broadcast: Any) -> None:
         """Every client's first clipped sum at the broadcast weights, in one pass over all their batches."""
         batches = [client.poisson(0) for client in clients]
-        rows = torch.cat([client.data.train.index[b] for client, b in zip(clients, batches, strict=True)])
-        x, y = self.federation.x[rows], self.federation.y[rows]
+        x, y = self._records_of(clients, batches)
         sizes = [len(batch) for batch in batches]
         coefficient = self.algorithm.coefficient(broadcast, self.privacy)
         key = Key("", broadcast.round, clients[0].attempt, f"pass from {clients[0].name}")
@@ -115,6 +115,10 @@ class LocalEngine:
             total = self.learner.clipped(broadcast.weights, x, y, coefficient, sizes)
         for client, part in zip(clients, _apart(total, sizes), strict=True):
             client.prefetched = Prefetched(broadcast.weights, coefficient, part)
+
+    def _records_of(self, clients: Sequence[LocalClient], batches: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        rows = torch.cat([client.data.train.index[b] for client, b in zip(clients, batches, strict=True)])
+        return self.federation.x[rows], self.federation.y[rows]
 
     def _run(
         self, client: LocalClient, memory: Any, broadcast: Any, request: "Request | None", watch: bool

@@ -77,13 +77,9 @@ def clipped_sum(
             losses, contributions = _pass(plan, job, x[start:stop], y[start:stop])
             norms, slack = total_norms(contributions, stop - start, losses)
             c, bad = bounded(wanted(coefficient, losses, norms), losses, norms, slack, clips[start:stop])
-            if bad.any():
-                skipped += int(bad.sum())
-                for contribution in contributions:
-                    contribution.drop(bad)
+            skipped += int(bad.sum())
             here = groups if stop - start == len(x) else groups.within(start, stop)
-            for contribution in contributions:
-                contribution.add_to(sums, c, here)
+            _add_up(contributions, sums, c, bad, here)
             parts.append((losses, norms, c))
     if not parts:
         parts = [(next(iter(job.params.values())).new_zeros(0),) * 3]
@@ -97,6 +93,15 @@ def clipped_sum(
         skipped=skipped,
         sensitivity=max(clip.tolist(), default=0.0) if isinstance(clip, Tensor) and clip.dim() else float(clip),
     )
+
+
+def _add_up(contributions: list[Contribution], sums: Sums, c: Tensor, bad: Tensor, groups: Groups) -> None:
+    """Σ c_b·g_b by group, of the records that are not bad."""
+    if bad.any():
+        for contribution in contributions:
+            contribution.drop(bad)
+    for contribution in contributions:
+        contribution.add_to(sums, c, groups)
 
 
 def record_losses(model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor) -> Tensor:
