@@ -104,14 +104,14 @@ def header(shape, dtype="<f4"):
 
 
 def test_an_archive_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
-    """64 MB of zeros in 64 kB, with the threshold lowered instead of the bomb made larger."""
-    monkeypatch.setattr(arrays, "HARMLESS", 2**20)
+    """8 MB of zeros in 8 kB, with the threshold lowered instead of the bomb made larger."""
+    monkeypatch.setattr(arrays, "HARMLESS", 2**18)
     path = tmp_path / "bomb.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("x.npy", header((2**24, 1)) + bytes(2**26))
+        file.writestr("x.npy", header((2**21, 1)) + bytes(2**23))
     read = []
     monkeypatch.setattr(zipfile.ZipFile, "open", lambda *a, **k: read.append(a))
-    with pytest.raises(DataError, match=r"bomb.npz: unpacks from 0.1 MB to 64.0 MB: an archive bomb\?"):
+    with pytest.raises(DataError, match=r"bomb.npz: unpacks from 0.0 MB to 8.0 MB: an archive bomb\?"):
         read_records(Facts(classes=2), path)
     assert not read
 

@@ -18,6 +18,7 @@ MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None"]
 BLOCK = 1 << 20  # bytes of a CSV read at once
 PIECE = 1 << 14  # rows of a Parquet file read at once
 HEADER = 1 << 20  # a longer first line is no header
+_RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*|[+-]?(inf|infinity)", re.IGNORECASE)
 
 
@@ -65,57 +66,47 @@ class CsvTable:
     def _read(self, types: dict[str, pa.DataType] | None) -> Iterator[pa.RecordBatch]:
         if self.most_rows() < 1:
             return
-        ragged: list[tuple[int, int]] = []
-
-        def refuse(row: pa.csv.InvalidRow) -> str:
-            ragged.append((row.number or 0, row.actual_columns))
-            return "error"
-
-        convert = pa.csv.ConvertOptions(
-            column_types=types,
-            include_columns=list(types) if types is not None else [],
-            null_values=MISSING,
-            strings_can_be_null=True,
-        )
-        try:
-            with pa.csv.open_csv(
-                self.path,
-                # The header was read already: names are given, so that spaces around them do not matter.
-                read_options=pa.csv.ReadOptions(
-                    use_threads=False, block_size=BLOCK, column_names=self.names, skip_rows=1
-                ),
-                parse_options=pa.csv.ParseOptions(
-                    delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=refuse
-                ),
-                convert_options=convert,
-            ) as reader:
-                yield from reader
-        except pa.ArrowInvalid:
-            if ragged:
-                row, cells = ragged[0]
-                has = f"{cells} cells, the header has {len(self.names)}"
-                raise DataError(f"{self.path}, row {row - 1}: {has}; quote cells that hold a separator") from None
-            raise
+        with pa.csv.open_csv(
+            self.path,
+            # The header was read already: names are given, so that spaces around them do not matter.
+            read_options=pa.csv.ReadOptions(use_threads=False, block_size=BLOCK, column_names=self.names, skip_rows=1),
+            parse_options=pa.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=types,
+                include_columns=list(types) if types is not None else [],
+                null_values=MISSING,
+                strings_can_be_null=True,
+            ),
+        ) as reader:
+            yield from reader
 
     def _fault(self, wanted: dict[str, bool], reason: str) -> DataError:
         """Where the file is wrong, found by a second, slower look."""
+        if ragged := _RAGGED.search(reason):
+            row, cells = int(ragged[1]) - 1, f"{ragged[3]} cells, the header has {ragged[2]}"
+            return DataError(f"{self.path}, row {row}: {cells}; quote cells that hold a separator")
         if "UTF8" in reason:
             return DataError(f"{self.path}, row {self._undecodable()}: not UTF-8; save it as UTF-8")
-        numeric = [name for name, number in wanted.items() if number]
+        try:
+            found = self._no_number([name for name, number in wanted.items() if number])
+        except pa.ArrowInvalid:
+            found = None
+        return found or DataError(f"{self.path}: not a CSV that can be read; write it again")
+
+    def _no_number(self, names: list[str]) -> DataError | None:
         first = 1
-        for piece in self._read(dict.fromkeys(numeric, pa.string())):
-            worst: tuple[int, str] | None = None
-            for name in numeric:
-                for row, text in enumerate(piece.column(name).to_pylist()):
-                    if worst is not None and row >= worst[0]:
-                        break
-                    if text is not None and not _NUMBER.fullmatch(text):
-                        worst = row, f"column {name!r}: {text!r:.40} is not a number; correct it, or list categories"
-                        break
-            if worst is not None:
-                return DataError(f"{self.path}, row {first + worst[0]}, {worst[1]}")
+        for piece in self._read(dict.fromkeys(names, pa.string())):
+            bad: list[tuple[int, str, str]] = []
+            for name in names:
+                texts = enumerate(piece.column(name).to_pylist())
+                wrong = ((row, name, text) for row, text in texts if text is not None and not _NUMBER.fullmatch(text))
+                bad += [found] if (found := next(wrong, None)) else []
+            if bad:
+                row, name, text = min(bad)
+                place = f"{self.path}, row {first + row}, column {name!r}"
+                return DataError(f"{place}: {text!r:.40} is not a number; correct it, or list categories")
             first += len(piece)
-        return DataError(f"{self.path}: not a CSV that can be read ({reason.splitlines()[0]:.120}); write it again")
+        return None
 
     def _undecodable(self) -> int:
         with open(self.path, "rb") as file:
