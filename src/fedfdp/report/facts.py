@@ -62,6 +62,7 @@ def _run(folder: RunFolder) -> dict[str, Any]:
         "elsewhere": "flower" in (summary.get("engine"), settings.get("engine")),
         "evaluated": summary.get("evaluated_clients"),
         "private": privacy is not None or settings.get("privacy.delta") is not None,
+        "metric": summary.get("metric") or settings.get("metric") or "loss",  # what Ψ is the variance of
         "result": result,
         # As text: a seed of 64 bits does not survive as one of JavaScript's numbers.
         "settings": {name: "–" if value is None else str(value) for name, value in settings.items()},

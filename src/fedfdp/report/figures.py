@@ -64,12 +64,18 @@ def _curves(runs: list[Run]) -> list[Panel]:
     served, title = ("accuracy", "test accuracy, %") if _classed(runs) else ("loss", "test loss")
     panels = [
         _curve(served, title),
-        _curve("psi", "Ψ: variance of the clients' losses"),
+        _curve("psi", f"Ψ: variance of the clients' {_measured(runs)}"),
         _by_client(served, f"{title[5:]} by client" if served == "loss" else "accuracy by client, %"),
     ]
     if any(value is not None for run in runs for value in run["history"]["epsilon"]):
         panels.append(_curve("epsilon", "ε spent by each client"))
     return panels
+
+
+def _measured(runs: list[Run]) -> str:
+    """What Ψ is the variance of."""
+    metrics = {run.get("metric", "loss") for run in runs}
+    return "losses" if metrics == {"loss"} else ", ".join(sorted(metrics))
 
 
 def _curve(measure: str, title: str) -> Panel:

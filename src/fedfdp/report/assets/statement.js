@@ -69,7 +69,7 @@ function summarySection(run) {
     card("loss", form.number(r.loss), "on test records");
     card("worst client's loss", form.number(r.worst_loss));
   }
-  card("Ψ", form.number(r.psi), "variance of the clients' test losses");
+  card("Ψ", form.number(r.psi), `variance of the clients' test ${run.metric === "loss" ? "losses" : run.metric}`);
   card(
     "ε",
     run.private ? form.epsilon(r.epsilon) : "none",
