@@ -118,7 +118,7 @@ def _kind(column: Numeric | Categorical) -> str:
 
 def _off(column: Numeric | Categorical, values: object, place: Place) -> tuple[int, int]:
     if isinstance(column, Categorical):
-        texts, which = encode.distinct(values)
+        texts, which = encode.distinct(values, place)
         unknown = np.array([text not in column.categories for text in texts] + [False])
         return int((which < 0).sum()), int(unknown[which].sum())
     got = encode.numbers(values, place)

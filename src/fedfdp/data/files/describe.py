@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from fedfdp.data.files import encode
 from fedfdp.data.files.arrays import Archive
+from fedfdp.data.files.encode import Place
 from fedfdp.data.files.images import images_in, shape_of
 from fedfdp.data.files.paths import ARRAYS, KINDS, TABLES, entries, existing
 from fedfdp.data.files.tables import open_table
@@ -64,7 +65,7 @@ def _table(path: Path) -> Description:
                 raise DataError(f"{path}, column {name!r}: holds {column.type}; only plain columns are read")
             missing[name] += pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0
             if len(values[name]) <= FEW:
-                values[name].update(text for text in encode.distinct(column)[0] if text)
+                values[name].update(text for text in encode.distinct(column, Place(str(path), name))[0] if text)
     found = tuple(Found(n, types[n], missing[n], min(len(values[n]), FEW + 1)) for n in table.names)
     lines = [f'[data]\nsource = "{path.name}"\nholder = "…"\nlabel = "…"\nclasses = ["…", "…"]\n\n[data.columns]']
     for column in found:

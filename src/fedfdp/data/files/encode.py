@@ -59,7 +59,7 @@ def codes(values: pa.Array, names: Sequence[str], place: Place, column: Categori
         known_missing = known.get(column.missing, len(names))
     else:
         known_missing = -1
-    texts, which = distinct(values)
+    texts, which = distinct(values, place)
     wanted = [known.get(text, len(names) if column is not None and column.other else -1) for text in texts]
     table = np.array([*wanted, known_missing], dtype=np.int64)
     got: NDArray[np.int64] = table[which]  # −1, a missing value, takes the last entry
@@ -75,7 +75,7 @@ def codes(values: pa.Array, names: Sequence[str], place: Place, column: Categori
     return got
 
 
-def distinct(values: pa.Array) -> tuple[list[str], NDArray[np.int64]]:
+def distinct(values: pa.Array, place: Place) -> tuple[list[str], NDArray[np.int64]]:
     """The different texts in a column, and for each row which one it has; −1 where it has none."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
@@ -83,14 +83,17 @@ def distinct(values: pa.Array) -> tuple[list[str], NDArray[np.int64]]:
         values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
     encoded = values.dictionary_encode()
     which = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-    texts = [text_of(value) for value in encoded.dictionary.to_pylist()]
+    try:
+        texts = [text_of(value) for value in encoded.dictionary.to_pylist()]
+    except UnicodeDecodeError:
+        raise DataError(f"{place.file}, column {place.column!r}: text that is not UTF-8; write it as UTF-8") from None
     empty = np.array([text == "" for text in texts] + [False])
     return texts, np.where(empty[which], -1, which) if empty.any() else which
 
 
 def marks(values: pa.Array, place: Place) -> NDArray[np.bool_]:
     """Which rows are for the test."""
-    texts, which = distinct(values)
+    texts, which = distinct(values, place)
     table = [_TEST.get(text.lower()) for text in texts]
     for row in np.flatnonzero((which < 0) | np.array([entry is None for entry in [*table, None]])[which]):
         raise place.error(int(row), "says neither train nor test; write train or test, 0 or 1, false or true")

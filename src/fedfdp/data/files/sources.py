@@ -243,7 +243,7 @@ def target_range(facts: Facts) -> Range | None:
 
 def holders(values: pa.Array, place: Place, what: str) -> tuple[list[str], NDArray[np.int64]]:
     """Different names, and which of them each row has."""
-    texts, which = encode.distinct(values)
+    texts, which = encode.distinct(values, place)
     if len(bad := np.flatnonzero(which < 0)):
         raise place.error(int(bad[0]), f"is empty; every row needs its {what}")
     return texts, which

@@ -32,11 +32,14 @@ class CsvTable:
         if head[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in head:
             raise DataError(f"{path}, row 0: not UTF-8 text (UTF-16 or binary); save it as UTF-8")
         try:
-            line = head.decode("utf-8-sig").rstrip("\r\n")
+            line = re.split("[\r\n]", head.decode("utf-8-sig"), maxsplit=1)[0]
         except UnicodeDecodeError as error:
             raise DataError(f"{path}, header: not UTF-8 (byte {error.start}); save it as UTF-8") from None
         self.delimiter = max(",;\t", key=line.count)
-        self.names = [name.strip() for name in next(plain_csv.reader([line], delimiter=self.delimiter), [])]
+        try:
+            self.names = [name.strip() for name in next(plain_csv.reader([line], delimiter=self.delimiter), [])]
+        except plain_csv.Error as error:
+            raise DataError(f"{path}, header: cannot be read ({error}); write it again") from None
         check_names(path, self.names)
 
     def most_rows(self) -> int:
@@ -126,7 +129,7 @@ class ParquetTable:
         with self._whole():
             # A buffer: columns are read page by page, not a whole row group at once.
             self.file = pa.parquet.ParquetFile(path, buffer_size=1 << 18, pre_buffer=False)
-        self.names = list(self.file.schema_arrow.names)
+            self.names = list(self.file.schema_arrow.names)
         check_names(path, self.names)
 
     def most_rows(self) -> int:
@@ -153,7 +156,7 @@ class _Whole:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, pa.ArrowException | OSError):
+        if isinstance(error, pa.ArrowException | OSError | UnicodeDecodeError):
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise DataError(f"{self.path}: not a whole Parquet file ({reason:.120}); copy or write it again") from None
 
