@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -136,8 +137,8 @@ class PrivateBatch:
 
         client.last_positions = self._positions()
         ready = client.prefetched is not None and (loss is None or loss.at is None)  # then no pass is left to make
-        chance = client.learner.randomly(client.randomness, client.key(f"dropout {self.step}"))
-        with nullcontext() if ready else chance:
+        chance = partial(client.learner.randomly, client.randomness)
+        with nullcontext() if ready else chance(client.key(f"dropout {self.step}")):
             total = self._clipped(weights, coefficient)
             gradient = self._noised(total, weights)
             losses = total.losses

@@ -5,6 +5,7 @@ All that is released from a batch (gradient sum, loss) is one event. Nothing her
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from fedfdp.errors import SettingError
@@ -52,11 +53,14 @@ class DPSGD:
 
     def event(self, *, losses: int = 0, counts: int = 0) -> Event:
         """All that one batch releases, as one privacy event: a gradient, and so many noised losses and counts."""
-        return Event(self.q, (self.noise, *[self.sigma_loss] * losses, *[self.sigma_count] * counts))
+        return _event(self.q, (self.noise, *[self.sigma_loss] * losses, *[self.sigma_count] * counts))
 
     def budget(self, client: str) -> float | None:
         """The ε this client is willing to spend."""
         return self.budgets.get(client, self.epsilon)
+
+
+_event = lru_cache(maxsize=256)(Event)  # many clients release the same; checking it once is enough
 
 
 def _positive(value: float) -> bool:

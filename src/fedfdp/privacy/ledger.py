@@ -239,7 +239,7 @@ class Ledger(AbstractContextManager["Ledger"]):
 
     def _restore(self, entry: Entry) -> None:
         self._limit = self._limit_for(entry.events)
-        self.history = merge(self.history, _history(entry.events))
+        self.history = _together(self.history, _history(entry.events))
         before = self._attempts.get(entry.round, b"")
         if entry.attempt != len(before) // _DIGEST:
             raise RunError(f"client {self.client!r}: attempt {entry.attempt} of round {entry.round} is out of order")
@@ -249,6 +249,7 @@ class Ledger(AbstractContextManager["Ledger"]):
 _DIGEST = 16
 
 _history = lru_cache(maxsize=1024)(history_of)
+_together = lru_cache(maxsize=1024)(merge)  # equal spending has equal histories: one sum serves all who spent the same
 
 
 def _request_digest(request: str, events: tuple[Event, ...]) -> bytes:

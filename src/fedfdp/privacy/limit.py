@@ -1,6 +1,7 @@
 """Whether a budget allows one more round: decided exactly, remembered, and shared by all who spent the same."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Literal, Protocol
 
 from fedfdp.errors import SettingError, nearest
@@ -11,6 +12,7 @@ from fedfdp.privacy.accounting.filter import RDPFilter
 Enforcer = Literal["pld", "rdp", "filter"]
 
 _MOST_REMEMBERED = 100_000
+_together = lru_cache(maxsize=1024)(merge)
 
 
 def check_enforcer(accountant: str) -> Enforcer:
@@ -44,7 +46,7 @@ class FixedSchedule:
     def affords(self, spent: History, step: History) -> bool:
         if self.budget is None:
             return True
-        together = merge(spent, step)
+        together = _together(spent, step)
         if together not in self._remembered:
             if len(self._remembered) > _MOST_REMEMBERED:
                 self._remembered.clear()
