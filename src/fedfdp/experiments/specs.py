@@ -9,7 +9,7 @@ from fedfdp.experiments.methods import plain_methods, private_methods
 from fedfdp.experiments.paper import CIFAR, FASHION, MNIST
 
 DATASET_LABELS = {MNIST: "MNIST", FASHION: "FashionMNIST", CIFAR: "CIFAR10"}
-PRIVATE_GRID, PLAIN_GRID = (2.0, 4.0, 8.0, 16.0, 32.0), (0.03, 0.1, 0.3)
+PRIVATE_GRID, PLAIN_GRID = (2.0, 4.0, 8.0, 16.0, 32.0), (0.1, 0.3, 1.0)
 TUNING_SEED = 100
 
 
