@@ -2,7 +2,7 @@
 
     python examples/measure.py breast_cancer        # or wine, digits, diabetes; --partitions N
 
-The pooled model is scikit-learn's, of the same kind, on the same inputs, with all training records in one place; all are
+The pooled model is scikit-learn's, of the same kind and on the same inputs, with all records in one place; all are
 measured on the records that the holders hold back. Settings were chosen on partitions 100 and up; 0, 1, … are reported.
 """
 

@@ -1,4 +1,4 @@
-"""Three classes of wine at three growers, from arrays in Python: 178 records, so the privacy of each costs a lot of noise.
+"""Three classes of wine at three growers, from arrays in Python: 178 records, so privacy takes much noise.
 
     python examples/wine.py
 

@@ -2,7 +2,7 @@
 
     python examples/diabetes/holders.py [SEED]
 
-Clinics are unequal and see different patients: these are ordered by age, blurred by chance, and dealt out in that order.
+Clinics are unequal and see different patients: ordered by age, blurred by chance, and dealt out in that order.
 """
 
 import csv
