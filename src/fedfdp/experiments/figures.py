@@ -33,7 +33,8 @@ def draw(results: Results, file: Path) -> None:
         axis.tick_params(labelsize=8)
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0][-1].legend(fontsize=7, frameon=False)
+    if axes[0][-1].get_legend_handles_labels()[0]:  # nothing is drawn where no row reached its target
+        axes[0][-1].legend(fontsize=7, frameon=False)
     figure.suptitle(heading(results), fontsize=10, x=0.01, ha="left")
     try:
         figure.savefig(file, dpi=150)
