@@ -1,6 +1,7 @@
 """Puts the sections that `fedfdp reproduce … --save results` wrote into docs/results.md, each between its two marks.
 
-A mark is `<!-- NAME -->` … `<!-- end NAME -->` with NAME.md in results/. Text outside the marks is left as it is.
+A mark is `<!-- NAME -->` … `<!-- end NAME -->` with NAME.md in results/; a figure moves on to docs/images/. Text outside
+the marks is left as it is.
 """
 
 import re
@@ -8,15 +9,17 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE, RESULTS = ROOT / "docs" / "results.md", ROOT / "results"
+PAGE, RESULTS, IMAGES = ROOT / "docs" / "results.md", ROOT / "results", ROOT / "docs" / "images"
 
 
 def section(name: str) -> str:
     """The saved page with its figure, or a word that it is missing."""
-    page = RESULTS / f"{name}.md"
+    page, picture = RESULTS / f"{name}.md", RESULTS / f"{name}.png"
     if not page.is_file():
         return "*Not measured yet.*\n"
-    figure = f"\n![{name}](../results/{name}.png)\n" if (RESULTS / f"{name}.png").is_file() else ""
+    if picture.is_file():
+        picture.replace(IMAGES / picture.name)
+    figure = f"\n![{name}](images/{name}.png)\n" if (IMAGES / picture.name).is_file() else ""
     return page.read_text(encoding="utf-8") + figure
 
 
