@@ -16,6 +16,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from fedfdp.errors import SettingError
 from fedfdp.privacy.clipping.fast import Job, buffers_kept
+from fedfdp.privacy.clipping.groups import as_matrix
 from fedfdp.privacy.clipping.plan import examine
 
 
@@ -68,7 +69,7 @@ def _reports(model: nn.Module, faults: dict[str, tuple[str, str] | None], reason
 def _reason(model: nn.Module, x: Tensor) -> str:
 
     def size(output: Tensor, _: Tensor) -> Tensor:
-        return output.flatten(1).square().sum(1)
+        return as_matrix(output).square().sum(1)
 
     with buffers_kept(model):
         plan, _ = examine(Job(model, size, trainable(model)), x, torch.zeros(len(x)))

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedfdp.privacy.clipping.groups import Groups, Sums, sum_outer, sum_rows
+from fedfdp.privacy.clipping.groups import Groups, Sums, as_matrix, sum_outer, sum_rows
 
 Norms = tuple[
     Tensor, Tensor | None
@@ -35,7 +35,7 @@ class Contribution(Protocol):
 
 def row_norms(rows: Tensor) -> Tensor:
     """(B,) Euclidean norms over all other dimensions, in double, not below the size where squares underflow."""
-    rows = rows.flatten(1)
+    rows = as_matrix(rows)
     width = rows.shape[1]
     floor = math.sqrt(width * torch.finfo(rows.dtype).tiny / ROUNDING)
     if width <= BLOCK:
@@ -166,9 +166,10 @@ class Sparse:
         self.values = without(self.values, bad[self.record])
 
     def add_to(self, sums: Sums, c: Tensor, groups: Groups) -> None:
-        table = self.values.new_zeros(len(groups) * self.height, self.values.shape[1])
+        values = self.values * c[self.record, None]
+        table = values.new_zeros(len(groups) * self.height, values.shape[1])
         place = groups.of_rows(self.row.device)[self.record] * self.height + self.row
-        sums.add(self.name, groups, table.index_add_(0, place, self.values * c[self.record, None]))
+        sums.add(self.name, groups, table.index_add_(0, place, values))
 
 
 def total_norms(contributions: list[Contribution], batch: int, like: Tensor) -> Norms:

@@ -86,6 +86,7 @@ class Sums:
 
     def add_outer(self, name: str, groups: Groups, left: Tensor, right: Tensor) -> None:
         """Add Σ_b left_b ⊗ right_b over the rows b of each group, written in place where it is the first."""
+        left, right = alike(left, right)
         room = self._room(name, groups) if left.dtype == self.rows.dtype else None
         total = sum_outer(left, right, groups, out=room)
         if room is None:
@@ -99,9 +100,20 @@ class Sums:
         return self.rows
 
 
+def as_matrix(rows: Tensor) -> Tensor:
+    """(B, width) from (B, …); a parameter that is a single number has rows of one."""
+    return rows[:, None] if rows.dim() == 1 else rows.flatten(1)
+
+
+def alike(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in the wider of their precisions, where a model mixes them."""
+    dtype = torch.promote_types(left.dtype, right.dtype)
+    return left.to(dtype), right.to(dtype)
+
+
 def sum_rows(rows: Tensor, c: Tensor, groups: Groups) -> Tensor:
     """(K, …): Σ_b c_b·rows_b over the rows b of each group; rows is (B, …)."""
-    flat, bounds = rows.flatten(1), groups.bounds
+    (flat, c), bounds = alike(as_matrix(rows), c), groups.bounds
     if len(groups) <= FEW:
         parts = [flat[low:high].T.mv(c[low:high]) for low, high in itertools.pairwise(bounds)]
         total = torch.stack(parts) if len(parts) > 1 else parts[0]
@@ -120,7 +132,7 @@ def sum_rows(rows: Tensor, c: Tensor, groups: Groups) -> Tensor:
 
 def sum_outer(left: Tensor, right: Tensor, groups: Groups, out: Tensor | None = None) -> Tensor:
     """(K, o, i): Σ_b left_b ⊗ right_b over the rows b of each group; left is (B, o), right (B, i)."""
-    bounds = groups.bounds
+    (left, right), bounds = alike(left, right), groups.bounds
     total = left.new_empty(len(groups), left.shape[1], right.shape[1]) if out is None else out
     widest = max(high - low for low, high in itertools.pairwise(bounds))
     if len(groups) <= FEW or len(groups) * widest > PADDED * len(left):
