@@ -105,3 +105,29 @@ def test_a_column_that_is_not_there_is_named(tmp_path, table):
 def test_ranges_are_not_estimated_by_record_where_persons_are_protected(tmp_path, table):
     with pytest.raises(SettingError, match=r"data\.unit.*give public ranges"):
         settings(tmp_path, table, 'data.columns={age="private"}')
+
+
+@pytest.mark.parametrize("partition", ["dirichlet", "iid", "shards"])
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+def test_persons_are_dealt_out_whole(tmp_path, table, partition, fraction):
+    """Dealt by record, every person would be at several clients, and protected by none of their ε alone."""
+    c = settings(tmp_path, table, f"data.partition={partition}", "data.clients=3", f"data.fraction={fraction}")
+    data = {k: v for k, v in c.to_dict()["data"].items() if k != "holder"} | {"ignore": ["site"]}
+    federation = federation_of(config.from_dict({**c.to_dict(), "data": data}))
+    rows, at = rows_of(table), {}
+    for client in federation.clients:
+        own = [rows[i][1] for part in (client.train, client.test) for i in part.index.tolist()]
+        for patient in set(own):
+            assert at.setdefault(patient, client.name) == client.name
+            assert own.count(patient) == sum(p == patient for _, p, *_ in rows)  # all of them, or none
+    everyone = {p for _, p, *_ in rows}
+    assert len(at) == round(fraction * len(everyone))
+
+
+def test_a_part_of_the_records_is_a_part_of_the_persons_of_every_holder(tmp_path, table):
+    federation = federation_of(settings(tmp_path, table, "data.fraction=0.5"))
+    rows = rows_of(table)
+    for client in federation.clients:
+        own = [rows[i][1] for part in (client.train, client.test) for i in part.index.tolist()]
+        for patient in set(own):
+            assert own.count(patient) == sum((s, p) == (client.name, patient) for s, p, *_ in rows)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedfdp.data import partition as partitions
 from fedfdp.data.facts import Facts
@@ -29,18 +30,21 @@ def federation_of_records(
 
     The test part is what the files mark as such, else a fraction of each client's records, at random.
     """
-    kept = np.arange(len(records.x))
     if not 0 < fraction <= 1:
         raise SettingError("fraction", fraction, "must be above 0 and at most 1")
-    if fraction < 1:
-        kept = np.sort(stream(seed, SUBSAMPLE).choice(kept, max(1, round(fraction * len(kept))), replace=False))
+    kept = _kept(records, fraction, seed)
     if records.holders is not None and records.owner is not None:
         names = list(records.holders)
         indices = partitions.by_owner(records.owner[kept], len(names))
     else:
-        whole = Dataset(records.name, records.x, records.y[torch.from_numpy(kept)], records.classes)
+        # A person is dealt out whole, to where their first record would go: at several clients they would be protected
+        # by none of them alone.
+        first, person = (kept, None) if records.unit is None else _persons(records.unit, kept)
+        each = Dataset(records.name, records.x, records.y[torch.from_numpy(first)], records.classes)
         rng = stream(seed, PARTITION)
-        names, indices = dealt(whole, None if how == "column" else clients, how, beta, shards_per_client, column, rng)
+        names, indices = dealt(each, None if how == "column" else clients, how, beta, shards_per_client, column, rng)
+        if person is not None:
+            indices = partitions.by_owner(_owners(indices)[person], len(names))
     rng = stream(seed, SPLIT)
     parts = []
     for name, index in zip(names, indices, strict=True):
@@ -64,6 +68,30 @@ def federation_of_records(
         unit=records.unit,
         unit_name=records.unit_name,
     )
+
+
+def _kept(records: OwnRecords, fraction: float, seed: int) -> NDArray[np.int64]:
+    """That part of the records, at random; where they are of persons, the records of that part of the persons."""
+    every = np.arange(len(records.x))
+    if fraction == 1:
+        return every
+    whole = every if records.unit is None else np.unique(records.unit)
+    chosen = np.sort(stream(seed, SUBSAMPLE).choice(whole, max(1, round(fraction * len(whole))), replace=False))
+    return chosen if records.unit is None else np.flatnonzero(np.isin(records.unit, chosen))
+
+
+def _persons(unit: NDArray[np.int64], kept: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first record of each person, and for each record that is kept which of them its person is."""
+    _, first, person = np.unique(unit[kept], return_index=True, return_inverse=True)
+    return kept[first], person
+
+
+def _owners(indices: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """For each position the client that has it."""
+    owner = np.empty(sum(map(len, indices)), np.int64)
+    for client, index in enumerate(indices):
+        owner[index] = client
+    return owner
 
 
 def single_holder(records: OwnRecords, facts: Facts, name: str, *, test_fraction: float) -> Federation:
