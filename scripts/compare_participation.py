@@ -23,7 +23,7 @@ OWN = {
     "fedfair": ["privacy=none", "algorithm.lr=0.1", "algorithm.local_epochs=1", "rounds=30", "server.average=0"],
     "feddyn": ["algorithm.alpha=0.03"],
     "qffl": ["algorithm.q_f=0.5"],
-    "ali_dpfl": ["algorithm.round_budget=200"],
+    "ali_dpfl": ["algorithm.round_budget=200", "algorithm.step_budget=400"],
 }
 AWAY = ["participation.dropout=0.2", "participation.stragglers=0.3"]
 
