@@ -3,6 +3,7 @@
 A client's cost is in its ledger before its batch is drawn; one that cannot afford the round does not take part.
 """
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -44,7 +45,7 @@ class LocalEngine:
         self.federation, self.learner, self.algorithm = federation, learner, algorithm
         self.privacy, self.book = privacy, book
         self.randomness = Ahead(randomness)
-        by_record = federation.unit == "record"
+        by_record = all(client.train.unit is None for client in federation.clients)
         self.fused = fused and privacy is not None and not learner.stochastic and by_record
         self.clients: Sequence[str] = [client.name for client in federation.clients]
         self.unable: set[str] = set()
@@ -148,9 +149,10 @@ class Request:
 
     def digest(self, memory: Any) -> str:
         """Of all that an answer depends on besides the client's records."""
-        if not all(isinstance(value, int | float | str | None) for value in vars(memory).values()):
+        held = [getattr(memory, entry.name) for entry in dataclasses.fields(memory)]
+        if not all(isinstance(value, int | float | str | None) for value in held):
             return digest(self._broadcast, memory)
-        content = repr(memory)
+        content = repr(held)
         if content not in self._known:
             self._known[content] = digest(self._broadcast, memory)
         return self._known[content]
