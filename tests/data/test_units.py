@@ -131,3 +131,12 @@ def test_a_part_of_the_records_is_a_part_of_the_persons_of_every_holder(tmp_path
         own = [rows[i][1] for part in (client.train, client.test) for i in part.index.tolist()]
         for patient in set(own):
             assert own.count(patient) == sum((s, p) == (client.name, patient) for s, p, *_ in rows)
+
+
+def test_a_node_with_a_part_of_such_records_says_whom_it_protects(tmp_path, table):
+    from fedfdp.engines.flower.node import own_federation
+    from fedfdp.engines.flower.policy import NodeData
+
+    settings(tmp_path, table)
+    alone = own_federation("east", NodeData(config=str(tmp_path / "run.toml"), part=0))
+    assert (alone.unit, alone.clients[0].name) == ("patient", "east")

@@ -201,7 +201,7 @@ def own_federation(name: str, data: NodeData) -> Federation:
         client = whole.clients[data.part]
         if client.name != name:
             raise SettingError("name", name, f"part {data.part} of {data.config} is {client.name!r}")
-        return Federation((client,), whole.classes, whole.name, whole.x, whole.y)
+        return Federation((client,), whole.classes, whole.name, whole.x, whole.y, unit=whole.unit)
     if data.file is not None:
         records = read_records(data, Path(data.file), progress=log.info)
         return single_holder(records, data, name, test_fraction=data.test_fraction)
