@@ -7,6 +7,7 @@ measured on the records that the holders hold back. Settings were chosen on part
 """
 
 import argparse
+import contextlib
 import importlib.util
 import sys
 import tempfile
@@ -62,11 +63,12 @@ def measure(example: str, seed: int) -> dict[str, Found]:
     """One partition: what each way of training reaches."""
     if example == "wine":
         wine = module(HERE / "wine.py")
-        plain, private = wine.main(seed)
+        with contextlib.redirect_stdout(sys.stderr):
+            plain, private = wine.main(seed)
         return {
             "pooled": pooled(wine.growers(seed), 1.0),
-            "FedAvg": reached(plain, 1.0),
-            "FedFDP": reached(private, 1.0),
+            "FedAvg, without privacy": reached(plain, 1.0),
+            "FedFDP, ε = 3": reached(private, 1.0),
         }
     source = config.load(str(HERE / example / "run.toml")).data.source
     with tempfile.TemporaryDirectory() as folder:
@@ -81,8 +83,8 @@ def measure(example: str, seed: int) -> dict[str, Found]:
     scale = (target[1] - target[0]) / 2 if isinstance(target, tuple) else 1.0  # targets are trained on as −1 to 1
     return {
         "pooled": pooled(federation, scale),
-        "FedAvg": reached(launch(plain, federation=federation).summary, scale),
-        "FedFDP": reached(launch(private, federation=federation).summary, scale),
+        "FedAvg, without privacy": reached(launch(plain, federation=federation).summary, scale),
+        "FedFDP, ε = 3": reached(launch(private, federation=federation).summary, scale),
     }
 
 
@@ -94,13 +96,13 @@ def main() -> None:
     runs = [measure(given.example, seed) for seed in range(given.partitions)]
     share = given.example != "diabetes"
     unit, sign = (100, 1) if share else (1, -1)
-    print(f"{given.example}: {'accuracy, %' if share else 'root mean squared error'}", file=sys.stderr)
-    print("| | all | behind pooled (range) | worst holder (worst of all) |\n| --- | ---: | ---: | ---: |")
+    what = "accuracy, %" if share else "root mean squared error"
+    print(f"| {what} | all | behind pooled (range) | worst holder (worst of all) |\n| --- | ---: | ---: | ---: |")
     base = np.array([run["pooled"][0] for run in runs])
     for name in runs[0]:
         total, worst = np.array([run[name] for run in runs]).T
         gap = sign * unit * (base - total)
-        behind = "" if name == "pooled" else f"{gap.mean():.1f} ({gap.min():.1f} to {gap.max():.1f})"
+        behind = "" if name == "pooled" else f"{gap.mean():z.1f} ({gap.min():z.1f} to {gap.max():z.1f})"
         last = worst.min() if share else worst.max()
         print(f"| {name} | {unit * total.mean():.1f} | {behind} | {unit * worst.mean():.1f} ({unit * last:.1f}) |")
 
