@@ -233,3 +233,37 @@ def test_wrong_settings_of_an_estimate(banks):
         configs.load(str(banks / "run.toml"), ["data.estimate.tail=0.5"])
     with pytest.raises(DataError, match="too few records for a private range"):
         federation_of(configs.load(str(banks / "run.toml"), ["data.estimate.sigma=200"]))
+
+
+def test_ranges_that_were_found_keep_their_price(banks):
+    """What a run found was paid for at its σ: taken into another run, it cannot be had for less."""
+    launch(configs.load(str(banks / "run.toml")), out=banks / "run")
+    kept = str(banks / "run" / "config.toml")
+    again = launch(configs.load(kept), out=banks / "again")
+    assert '"events":[[1.0,[4.0],1]]' in (banks / "again" / "ledger.jsonl").read_text()
+    assert again.summary["epsilon"] > epsilon([Event(1.0, (4.0,))], 1e-5)
+    with pytest.raises(SettingError, match=r"data.estimate.sigma = 1000.0: .* found with sigma = 4"):
+        configs.load(kept, ["data.estimate.sigma=1000.0"])
+    with pytest.raises(SettingError, match=r"data.estimate.sigma = 4.0: .* found with sigma = 0"):
+        configs.load(kept, ["data.estimate.found_with=0.0"])
+    anew = configs.layered(kept, ["data.estimate.sigma=5.0"])
+    del anew["data"]["estimate"]["found"], anew["data"]["estimate"]["found_with"]
+    assert federation_of(configs.from_dict(anew)).before == (Event(1.0, (5.0,)),)
+
+
+def test_records_that_were_opened_at_another_price_are_refused(banks):
+    cheap = configs.load(str(banks / "run.toml"), ["data.estimate.sigma=9.0"])
+    opened = federation_of(configs.load(str(banks / "run.toml")))
+    with pytest.raises(SettingError, match=r"data.estimate.sigma = 9.0: .* found with sigma = 4"):
+        launch(cheap, out=banks / "run", federation=opened)
+
+
+def test_a_run_goes_on_with_ranges_of_its_own_price_only(banks):
+    def stop(update):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        launch(configs.load(str(banks / "run.toml")), out=banks / "run", on_update=stop)
+    with pytest.raises(SettingError, match=r"data.estimate.sigma = 9.0: .* found with sigma = 4"):
+        launch(configs.load(str(banks / "run.toml"), ["data.estimate.sigma=9.0"]), out=banks / "run", resume=True)
+    assert launch(configs.load(str(banks / "run.toml")), out=banks / "run", resume=True).summary["rounds"] == 3

@@ -22,10 +22,14 @@ class Estimate:
     sigma: float = 10.0  # noise multiplier of the one release that all private columns share
     tail: float = 0.01  # the part of the records that may lie outside, on each side
     found: dict[str, Range] = field(default_factory=dict)  # what a run found: written by the run, read when it resumes
+    found_with: float = 0.0  # the sigma that these were found with: what they cost is settled by it
 
     def __post_init__(self) -> None:
         _require(1e-3 <= self.sigma <= 1e6, "estimate.sigma", self.sigma, "from 1e-3 to 1e6", "10 is usual")
         _require(0 <= self.tail < 0.5, "estimate.tail", self.tail, "at least 0 and below 0.5", "0.01 is usual")
+        paid = not self.found or self.found_with == self.sigma
+        allowed = f"data.estimate.found was found with sigma = {self.found_with:g}, and costs what that costs"
+        _require(paid, "estimate.sigma", self.sigma, allowed, "set it back, or leave found and found_with out")
 
 
 @dataclass(frozen=True)

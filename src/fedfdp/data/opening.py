@@ -34,7 +34,8 @@ def open_records(
         return deal(read_records(facts, path, progress=progress))
     estimate = facts.estimate or Estimate()
     if not estimate.found:
-        estimate = replace(estimate, found=_estimated(facts, estimate, path, deal, randomness, progress))
+        found = _estimated(facts, estimate, path, deal, randomness, progress)
+        estimate = replace(estimate, found=found, found_with=estimate.sigma)
     federation = deal(read_records(replace(facts, estimate=estimate), path, progress=progress))
     return replace(federation, before=facts.before, found=estimate.found)
 

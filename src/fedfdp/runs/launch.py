@@ -75,10 +75,10 @@ def launch(
         raise SettingError("engine", config.engine, "not run by this command", fix)
     config = config.resolved()
     if resume and out is not None:  # a private range is estimated once
-        found = RunFolder.find(out).config().get("data", {}).get("estimate", {}).get("found", {})
-        config = _with_ranges(config, found)
+        kept = RunFolder.find(out).config().get("data", {}).get("estimate", {})
+        config = _with_ranges(config, kept.get("found", {}), kept.get("found_with", 0.0))
     federation = federation or federation_of(config)
-    config = _with_ranges(config, federation.found)
+    config = _with_ranges(config, federation.found, next((event.sigmas[0] for event in federation.before), 0.0))
     return train(
         model_of(config, federation),
         federation,
@@ -102,12 +102,12 @@ def launch(
     )
 
 
-def _with_ranges(config: Config, found: Mapping[str, Range]) -> Config:
+def _with_ranges(config: Config, found: Mapping[str, Range], sigma: float) -> Config:
     """The config with the private ranges that its run found, as its folder keeps it."""
     if not found:
         return config
     ranges = {name: (low, high) for name, (low, high) in found.items()}
-    estimate = replace(config.data.estimate or Estimate(), found=ranges)
+    estimate = replace(config.data.estimate or Estimate(), found=ranges, found_with=sigma)
     return replace(config, data=replace(config.data, estimate=estimate))
 
 
