@@ -136,3 +136,11 @@ def test_a_table_that_does_not_fit_in_memory_is_refused_before_it_is_read(read, 
     monkeypatch.setattr(paths, "most_bytes", lambda: 40)  # three records of four float32 inputs take 48
     with pytest.raises(DataError, match=r"3 records would take 0.0 MB in memory, at most 0.0 MB fit"):
         read(CSV)
+
+
+def test_a_pattern_does_not_mix_columns_of_different_names(tmp_path):
+    """Two files with as many columns of the pattern, but not the same: one's values would be taken for another's."""
+    (tmp_path / "a.csv").write_text("lab_x,lab_y,ill\n1,100,0\n2,100,1\n")
+    (tmp_path / "b.csv").write_text("lab_x,lab_z,ill\n1,5,0\n2,5,1\n")
+    with pytest.raises(DataError, match=r"b.csv: column 'lab_z' is not in a.csv; give every holder the same"):
+        read_records(Facts(label="ill", classes=2, columns={"lab_*": [0, 100]}), tmp_path)

@@ -80,6 +80,14 @@ def _unscaled(source: Source) -> list[Numeric]:
     return [column for column in columns if isinstance(column, Numeric) and column.range is None]
 
 
+def _another_column(source: Source, first: Source) -> str | None:
+    """An input that a pattern found in this table only: as many columns are not yet the same."""
+    if not isinstance(source, TableSource) or not isinstance(first, TableSource):
+        return None
+    known = {column.name for column in first.columns}
+    return next((column.name for column in source.columns if column.name not in known), None)
+
+
 def _records(facts: Facts, path: Path, named: Sequence[tuple[str | None, Source]], progress: Say | None) -> OwnRecords:
     x, y, owner, test, names, unit = _gathered([source for _, source in named], [name for name, _ in named], progress)
     assert y is not None
@@ -178,6 +186,8 @@ def _gathered(
         if source.shape != first.shape or source.dtype != first.dtype:
             shapes = f"records of shape {source.shape}, where {first.path.name} has {first.shape}"
             raise DataError(f"{source.path}: {shapes}; give every holder the same columns")
+        if other := _another_column(source, first):
+            raise DataError(f"{source.path}: column {other!r} is not in {first.path.name}; give every holder the same")
         if rows < 1:
             raise DataError(f"{source.path}: an empty holder: no records; fill it or remove it")
     total = sum(most)
