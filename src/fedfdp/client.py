@@ -136,10 +136,11 @@ class PrivateBatch:
         client.released.append(self.privacy.event(losses=int(loss is not None), counts=counts))
 
         client.last_positions = self._positions()
-        ready = client.prefetched is not None and (loss is None or loss.at is None)  # then no pass is left to make
+        ready = self._prefetched(weights, coefficient)
+        done = ready is not None and (loss is None or loss.at is None)  # then no pass is left to make
         chance = partial(client.learner.randomly, client.randomness)
-        with nullcontext() if ready else chance(client.key(f"dropout {self.step}")):
-            total = self._clipped(weights, coefficient)
+        with nullcontext() if done else chance(client.key(f"dropout {self.step}")):
+            total = ready or self._clipped(weights, coefficient)
             gradient = self._noised(total, weights)
             losses = total.losses
             if loss is not None and loss.at is not None:
@@ -177,10 +178,14 @@ class PrivateBatch:
         of_whom = torch.arange(len(counts)).repeat_interleave(counts).to(losses.device)
         return losses.new_zeros(len(counts)).index_add_(0, of_whom, losses) / counts.to(losses.device)
 
-    def _clipped(self, weights: Weights, coefficient: Coefficient) -> ClippedSum:
+    def _prefetched(self, weights: Weights, coefficient: Coefficient) -> ClippedSum | None:
+        """The sum of the first batch, where it was computed beforehand and is the one asked for; it is had once."""
         ready, self.client.prefetched = self.client.prefetched, None
-        if ready is not None and self.step == 0 and ready.answers(weights, coefficient):
-            return ready.total
+        if ready is None or self.step != 0 or not ready.answers(weights, coefficient):
+            return None
+        return ready.total
+
+    def _clipped(self, weights: Weights, coefficient: Coefficient) -> ClippedSum:
         counts = self._counts()
         if counts is not None:
             return self.client.learner.clipped_by_person(weights, *self._records(), coefficient, counts)

@@ -57,3 +57,7 @@ def test_fresh_noise_is_handed_out_once(threads):
     drawn = [source.normal(800, key(i)) for i in (0, 1, 0, 1)]
     assert not source.repeatable
     assert all(not torch.equal(drawn[i], drawn[j]) for i in range(4) for j in range(i))
+
+
+def test_nothing_can_be_asked_for():
+    assert Ahead(Seeded(1)).normal(0, key(0)).shape == (0,)

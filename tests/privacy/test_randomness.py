@@ -3,6 +3,8 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from fedfdp.privacy.randomness import Key, Seeded, generator_from
@@ -18,6 +20,31 @@ def test_the_same_key_gives_the_same_numbers_and_any_other_different_ones():
 
 def test_neighbouring_names_do_not_run_into_each_other():
     assert Seeded(1).normal(1, Key("a1", 2, 0, "n")) != Seeded(1).normal(1, Key("a", 12, 0, "n"))
+
+
+PURPOSES = [f"{what} {step}" for what in ("noise", "loss", "losses within", "norms within", "batch") for step in (0, 1)]
+CLIENTS = st.text(alphabet="\x00a01 ", max_size=6) | st.sampled_from(["a\x000\x000\x00noise 0", "0\x00noise 1"])
+    ["a\x000\x000\x00noise 0", "\x001", "0\x00noise 1"]
+)
+KEYS = st.builds(Key, CLIENTS, st.integers(0, 12), st.integers(0, 2), st.sampled_from(PURPOSES))
+BLOCKS = st.integers(0, 12)
+
+
+@given(KEYS, BLOCKS, KEYS, BLOCKS)
+def test_no_two_draws_share_a_name_even_if_clients_are_named_to_make_them(one, block, other, another):
+    """A client's name may hold the separator; what a draw is for never ends in a number of a block."""
+    same = (one, block) == (other, another)
+    assert (Seeded(1)._name(one, block) == Seeded(1)._name(other, another)) == same
+
+
+def test_the_noise_does_not_depend_on_torchs_default_precision():
+    single = Seeded(1).normal(1000, Key("a", 0, 0, "noise 0"))
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(Seeded(1).normal(1000, Key("a", 0, 0, "noise 0")), single)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert single.dtype == torch.float32
 
 
 def test_global_state_is_neither_read_nor_moved():

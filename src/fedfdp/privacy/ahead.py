@@ -35,7 +35,7 @@ class Ahead:
         return self.source.normal(count, key) if drawn is None else drawn
 
     def _draw(self) -> None:
-        keys = list(islice(self._next, max(1, HELD // self._count)))
+        keys = list(islice(self._next, max(1, HELD // max(1, self._count))))
 
         def draw(key: Key) -> None:
             self._drawn[key] = self.source.normal(self._count, key)

@@ -69,7 +69,7 @@ class Seeded:
     def normal(self, count: int, key: Key) -> Tensor:
         if count <= FEW:
             return box_muller(self._words(count + count % 2, key))[:count]
-        drawn = torch.empty(count)
+        drawn = torch.empty(count, dtype=torch.float32)
         blocks = list(enumerate(torch.split(drawn, BLOCK)))
 
         def fill(block: tuple[int, Tensor]) -> None:
