@@ -159,7 +159,7 @@ def test_an_interrupt_leaves_a_resumable_folder(tmp_path):
         time.sleep(0.05)
     time.sleep(1.0)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "continue with: fedfdp run --resume cut" in err
     subprocess.run([*command, "--resume", "cut"], cwd=tmp_path, capture_output=True, check=True)

@@ -140,9 +140,9 @@ def test_regression_keeps_floats_and_has_no_classes():
 
 def test_ten_thousand_clients_in_about_a_second():
     pool = Dataset(name="made", x=torch.zeros(70_000, 1), y=torch.arange(70_000) % 10, classes=10)
-    start = time.perf_counter()
+    start = time.process_time()
     federation = Federation.partition(pool, clients=10_000)
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
     assert min(len(c.train) for c in federation.clients) >= 1
 
 

@@ -135,9 +135,9 @@ def test_by_column_names_clients_by_value():
 @pytest.mark.parametrize("clients", [2, 100, 10_000])
 def test_seventy_thousand_records_take_about_a_second(clients):
     y = labels(70_000)
-    start = time.perf_counter()
+    start = time.process_time()
     parts = partition.dirichlet(y, clients, 0.1, rng())
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert each_once(parts, 70_000)
     assert min(map(len, parts)) >= min(10, 35_000 // clients)
 

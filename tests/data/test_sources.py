@@ -243,7 +243,7 @@ def test_two_processes_at_once_fetch_once(tiny, tmp_path):
     ]
     for worker in workers:
         worker.start()
-    answers = [results.get(timeout=30) for _ in workers]
+    answers = [results.get(timeout=120) for _ in workers]
     for worker in workers:
         worker.join(30)
     assert [answer[0] for answer in answers] == [tiny.y.tolist()] * 2
