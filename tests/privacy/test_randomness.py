@@ -24,8 +24,6 @@ def test_neighbouring_names_do_not_run_into_each_other():
 
 PURPOSES = [f"{what} {step}" for what in ("noise", "loss", "losses within", "norms within", "batch") for step in (0, 1)]
 CLIENTS = st.text(alphabet="\x00a01 ", max_size=6) | st.sampled_from(["a\x000\x000\x00noise 0", "0\x00noise 1"])
-    ["a\x000\x000\x00noise 0", "\x001", "0\x00noise 1"]
-)
 KEYS = st.builds(Key, CLIENTS, st.integers(0, 12), st.integers(0, 2), st.sampled_from(PURPOSES))
 BLOCKS = st.integers(0, 12)
 
