@@ -2,14 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+DOCS := .venv/.docs
 
-.PHONY: help setup run test test-slow browser check format bench clean
+.PHONY: help setup run test test-slow browser check format bench docs clean
 
 help:
 	@echo "make run        train the default preset, print the result, write its report (sets everything up first)"
 	@echo "make test       the fast tests          make test-slow   processes and long training too"
 	@echo "make check      ruff and mypy           make format      ruff's fixes"
 	@echo "make bench      speed and memory of the private step beside its peers"
+	@echo "make docs       the documentation as a site, in site/: open site/index.html"
 	@echo "make setup      the virtual environment alone"
 
 setup: $(STAMP)
@@ -25,7 +27,7 @@ run: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -m "not slow" -n 2
 
-test-slow: $(STAMP) browser
+test-slow: $(STAMP) $(DOCS) browser
 	$(BIN)/python -m pytest -m slow
 
 browser: # for the report's tests, which skip where it cannot be had
@@ -45,5 +47,13 @@ format: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/fedfdp bench
 
+docs: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	$(BIN)/python scripts/check_site.py site
+
+$(DOCS): $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -55,7 +55,7 @@ def epsilon_picture() -> None:
             f"σ = {sigma:g}", (rounds[-1], spent[-1]), xytext=(4, -4), textcoords="offset points", color=colour
         )
     right.axhline(3.52, color="black", linewidth=0.8, linestyle=":")
-    right.annotate("a budget of 3.52", (1150, 3.52), xytext=(0, -14), textcoords="offset points", ha="right")
+    right.annotate("a budget of 3.52", (2240, 3.52), xytext=(0, -14), textcoords="offset points", ha="right")
     right.set(title="what all uploads together cost", xlabel="rounds", ylabel="ε at δ = 1e-5", xlim=(0, 2250))
     save(figure, "epsilon.svg")
 

@@ -1,30 +1,155 @@
-"""Every Python example in the README and the docs runs as printed, in an empty folder."""
+"""Every block of the README and the docs: run as printed in an empty folder, or marked with why it is not."""
 
 import doctest
+import json
 import re
+import runpy
+import shutil
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-WITH_EXAMPLES = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
+from docs_blocks import PAGES, ROOT, Block, Command, blocks, check, commands
+
+# Pages whose commands other tests run, in an order or with files of their own, and pages of measured results whose
+# commands take minutes to days. Their Python blocks run here, their commands are parsed.
+ELSEWHERE = {
+    "models.md": "tests/models/test_models_page.py",
+    "deploy.md": "tests/engines/test_flower_docs.py",
+    "README.md": "the same commands are on the pages it links to; the default preset fetches MNIST",
+    "methods.md": "tests/examples/test_own_method.py, tests/test_traffic.py",
+    "theory.md": "tests/cli/test_lambda_cli.py, tests/cli/test_lambda_from_run.py",
+    "choosing-lambda.md": "tests/cli/test_tune_cli.py; minutes to hours",
+    "results.md": "tests/cli/test_reproduce_cli.py; hours",
+    "performance.md": "tests/cli/test_bench_cli.py; minutes",
+}
+COMMANDS = ("", "sh", "text")
 
 
-@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.name)
-def test_the_examples_of_a_page_run_in_order(page, tmp_path, monkeypatch, capsys):
-    """Blocks with >>> are doctests; in the others `print(…)  # answer` says what is printed."""
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": "example"}
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
-        if ">>>" in block:
-            test = doctest.DocTestParser().get_doctest(block, names, page.name, str(page), 0)
+class Reader:
+    """Follows a page in an empty folder: runs its blocks one after the other and remembers what was said."""
+
+    def __init__(self, page: Path, folder: Path, monkeypatch, capsys) -> None:
+        self.page, self.folder, self.monkeypatch, self.capsys = page, folder, monkeypatch, capsys
+        self.names: dict[str, object] = {"__name__": "example"}
+        self.said = ""
+        monkeypatch.chdir(folder)
+        generated = shutil.ignore_patterns("holders.csv", "clinics", "offices", "__pycache__")
+        shutil.copytree(ROOT / "examples", folder / "examples", ignore=generated)
+
+    def follow(self, block: Block) -> None:
+        if block.language == "toml":
+            tomllib.loads(block.text)
+            if block.name is not None:
+                self.write(block)
+        elif block.language == "python":
+            self.write(block) if block.name else self.python(block)
+        elif block.marker == "prints":
+            assert self.said == block.text.strip()
+        elif block.marker in ("shown", "parsed", "slow") or self.page.name in ELSEWHERE:
+            return
+        else:
+            for command in commands(block):
+                self.command(command, fails=block.marker == "fails")
+
+    def write(self, block: Block) -> None:
+        (self.folder / block.name).parent.mkdir(parents=True, exist_ok=True)
+        (self.folder / block.name).write_text(block.text, encoding="utf-8")
+
+    def python(self, block: Block) -> None:
+        """Blocks with >>> are doctests; in the others `print(…)  # answer` says what is printed."""
+        if ">>>" in block.text:
+            test = doctest.DocTestParser().get_doctest(block.text, self.names, self.page.name, str(self.page), 0)
             assert doctest.DocTestRunner().run(test, clear_globs=False).failed == 0
+            return
+        self.capsys.readouterr()
+        exec(compile(block.text, str(self.page), "exec"), self.names)
+        if answers := re.findall(r"print\(.*\)  # (.*)", block.text):
+            assert self.capsys.readouterr().out.splitlines() == answers
+
+    def command(self, command: Command, *, fails: bool = False) -> str:
+        """In this process, which has torch already; gives what it prints on stdout."""
+        words, answer = list(command.words), None
+        if words[:2] == ["fedfdp", "plan"] and command.comment:
+            answer = re.fullmatch(r"(\w+): ([\d.]+)", command.comment)
+            assert answer is not None, command.line
+            words.append("--json")
+        with self.monkeypatch.context() as patch:
+            for name, value in command.environment.items():
+                assert name == "PYTHONPATH", command.line
+                patch.syspath_prepend(str(self.folder / value))
+            patch.setattr(sys, "argv", words if words[0] == "fedfdp" else words[1:])
+            self.capsys.readouterr()
+            code = self.call(words)
+        out, err = self.capsys.readouterr()
+        assert code == (2 if fails else 0), f"{command.line}\n{err}"
+        self.said = err.strip().replace(f"{self.folder}/", "")
+        if answer is not None:
+            assert f"{json.loads(out)[answer[1]]:.{len(answer[2].partition('.')[2])}f}" == answer[2], command.line
+        return out
+
+    def call(self, words: list[str]) -> int:
+        from fedfdp.cli.main import main
+
+        try:
+            if words[0] == "fedfdp":
+                main()
+            else:
+                assert words[0] == "python", words
+                runpy.run_path(words[1], run_name="__main__")
+        except SystemExit as stop:
+            return int(stop.code or 0)
+        return 0
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch, capsys):
+    before = set(sys.modules)
+    yield lambda page: Reader(page, tmp_path, monkeypatch, capsys)
+    for name in set(sys.modules) - before:  # modules of the page must not meet those of another
+        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_runs_as_printed_from_top_to_bottom(page, read):
+    reader = read(page)
+    for block in blocks(page):
+        reader.follow(block)
+
+
+SLOW = [(page, block) for page in PAGES for block in blocks(page) if block.marker == "slow"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "block"), SLOW, ids=lambda given: getattr(given, "text", given.__class__.__name__))
+def test_what_is_measured_on_a_page_is_what_its_command_prints(page, block, read):
+    reader = read(page)
+    for command in commands(block):
+        assert reader.command(command).strip() in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_exists_with_its_options_and_every_other_block_says_why_it_is_not_run(page):
+    for block in blocks(page):
+        if block.language in ("python", "toml"):
+            assert block.marker is None
             continue
-        capsys.readouterr()
-        exec(compile(block, str(page), "exec"), names)
-        if answers := re.findall(r"print\(.*\)  # (.*)", block):
-            assert capsys.readouterr().out.splitlines() == answers
+        assert block.language in COMMANDS
+        assert block.marker in (None, "shown", "parsed", "slow", "fails", "prints")
+        assert block.reason or block.marker not in ("shown", "parsed", "slow"), f"{page.name}: why? {block.text}"
+        if block.marker not in ("shown", "prints"):
+            found = commands(block)
+            assert found
+            for command in found:
+                check(command)
+
+
+def test_the_two_file_example_is_short():
+    (config,) = [block for block in blocks(ROOT / "docs" / "start.md") if block.name == "run.toml"]
+    assert len(config.text.splitlines()) <= 15
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
