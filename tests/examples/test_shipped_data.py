@@ -25,7 +25,7 @@ def test_hospitals_are_unequal_and_see_different_tumours(tmp_path):
         rows = list(csv.DictReader(file))
     sizes = Counter(row["hospital"] for row in rows)
     assert sum(sizes.values()) == 569
-    assert sorted(sizes.values()) == [46, 68, 102, 148, 205]  # 8, 12, 18, 26 and 36 %
+    assert sorted(sizes.values()) == pytest.approx([569 * share for share in (0.08, 0.12, 0.18, 0.26, 0.36)], abs=1)
     ill = Counter(row["hospital"] for row in rows if row["diagnosis"] == "malignant")
     shares = [ill[hospital] / size for hospital, size in sizes.items()]
     assert sum(ill.values()) == 212
