@@ -1,6 +1,5 @@
 """The fenced blocks of README and docs: what each is, its commands, and whether a command line is one of ours."""
 
-import os
 import re
 import shlex
 from dataclasses import dataclass
@@ -110,7 +109,3 @@ def _check_ours(command: Command) -> None:
         return
     known = {option for parameter in ours.params for option in parameter.opts}  # a synopsis, with its brackets
     assert {word.lstrip("[") for word in words if word.lstrip("[").startswith("--")} <= known, command.line
-
-
-def environment(command: Command) -> dict[str, str]:
-    return {**os.environ, **command.environment}
