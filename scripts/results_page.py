@@ -1,7 +1,7 @@
 """Puts the sections that `fedfdp reproduce … --save results` wrote into docs/results.md, each between its two marks.
 
-A mark is `<!-- NAME -->` … `<!-- end NAME -->` with NAME.md in results/; a figure moves to docs/images/. What is outside
-the marks stays as it is.
+A mark is `<!-- NAME -->` … `<!-- end NAME -->` with NAME.md in results/; a figure moves to docs/images/.
+What is outside the marks stays as it is.
 """
 
 import re
