@@ -15,7 +15,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import UninitializedParameter
 
 from fedfdp.errors import SettingError
-from fedfdp.privacy.clipping.fast import Job, buffers_kept
+from fedfdp.privacy.clipping.fast import Job
 from fedfdp.privacy.clipping.groups import as_matrix
 from fedfdp.privacy.clipping.plan import examine
 
@@ -71,8 +71,7 @@ def _reason(model: nn.Module, x: Tensor) -> str:
     def size(output: Tensor, _: Tensor) -> Tensor:
         return as_matrix(output).square().sum(1)
 
-    with buffers_kept(model):
-        plan, _ = examine(Job(model, size, trainable(model)), x, torch.zeros(len(x)))
+    plan, _ = examine(Job(model, size, trainable(model)), x, torch.zeros(len(x)))
     return plan.reason
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import is_not
 
 import torch
 from torch import Tensor, nn
@@ -52,18 +53,24 @@ class Layout:
 
 @contextmanager
 def buffers_kept(model: nn.Module) -> Iterator[None]:
-    """Whatever a forward pass does to the model's buffers is undone: they would carry records past the noise."""
-    kept = [
-        (m, name, b, b._version, b.clone()) for m in model.modules() for name, b in m._buffers.items() if b is not None
-    ]
+    """Whatever a forward pass does to buffers, or to anything else that layers keep beside their weights, is undone.
+
+    It would carry records past the noise, or from one record's gradient into another's.
+    """
+    layers = list(model.modules())
+    places = [*map(vars, layers), *(layer._buffers for layer in layers)]
+    kept = [(place, dict(place.items())) for place in places]
+    tensors = [(t, t._version, t.clone()) for _, values in kept for t in values.values() if isinstance(t, Tensor)]
     try:
         yield
     finally:
-        for module, name, buffer, version, copy in kept:
-            if buffer._version != version:
-                buffer.copy_(copy)
-            if module._buffers.get(name) is not buffer:
-                module._buffers[name] = buffer
+        for tensor, version, copy in tensors:
+            if tensor._version != version or not torch.equal(tensor, copy):  # `.data` leaves the version as it was
+                tensor.detach().copy_(copy)
+        for place, values in kept:
+            if place.keys() != values.keys() or any(map(is_not, place.values(), values.values())):
+                place.clear()
+                place.update(values)
 
 
 def one_loss_a_record(losses: Tensor, batch: int) -> Tensor:
@@ -113,8 +120,10 @@ def fast_pass(
     job: Job, x: Tensor, y: Tensor, layouts: tuple[Layout, ...], *, images_last: bool
 ) -> tuple[Tensor, list[Contribution]]:
     """Losses and contributions of a batch, or UnsupportedError if the pass is not the one the layouts describe."""
-    losses, calls = taped(job, x, y, images_last=images_last)
-    if len(calls) != len(layouts) or not all(at.fits(call, len(x)) for at, call in zip(layouts, calls, strict=True)):
-        raise UnsupportedError("the model's calls differ from those examined")
-    grads = output_gradients(losses, calls)
+    with buffers_kept(job.model):
+        losses, calls = taped(job, x, y, images_last=images_last)
+        fitting = (at.fits(call, len(x)) for at, call in zip(layouts, calls, strict=False))
+        if len(calls) != len(layouts) or not all(fitting):
+            raise UnsupportedError("the model's calls differ from those examined")
+        grads = output_gradients(losses, calls)
     return losses.detach(), collect(calls, grads, layouts, len(x))

@@ -69,18 +69,17 @@ def clipped_sum(
     sums = Sums(job.params, len(groups))
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     skipped = 0
-    with buffers_kept(model):
-        plan = plan_for(job, x, y) if len(x) else Plan("rules")
-        step = _step(chunk, plan, job.params)
-        for start in range(0, len(x), step):
-            stop = min(start + step, len(x))
-            losses, contributions = _pass(plan, job, x[start:stop], y[start:stop])
-            norms, slack = total_norms(contributions, stop - start, losses)
-            c, bad = bounded(wanted(coefficient, losses, norms), losses, norms, slack, clips[start:stop])
-            skipped += int(bad.sum())
-            here = groups if stop - start == len(x) else groups.within(start, stop)
-            _add_up(contributions, sums, c, bad, here)
-            parts.append((losses, norms, c))
+    plan = plan_for(job, x, y) if len(x) else Plan("rules")
+    step = _step(chunk, plan, job.params)
+    for start in range(0, len(x), step):
+        stop = min(start + step, len(x))
+        losses, contributions = _pass(plan, job, x[start:stop], y[start:stop])
+        norms, slack = total_norms(contributions, stop - start, losses)
+        c, bad = bounded(wanted(coefficient, losses, norms), losses, norms, slack, clips[start:stop])
+        skipped += int(bad.sum())
+        here = groups if stop - start == len(x) else groups.within(start, stop)
+        _add_up(contributions, sums, c, bad, here)
+        parts.append((losses, norms, c))
     if not parts:
         parts = [(next(iter(job.params.values())).new_zeros(0),) * 3]
     losses, norms, c = parts[0] if len(parts) == 1 else (torch.cat(column) for column in zip(*parts, strict=True))
@@ -109,8 +108,7 @@ def record_losses(model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor) -> Te
     params = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not len(x):
         return x.new_zeros(0, dtype=next(iter(params.values())).dtype)
-    with buffers_kept(model):
-        plan = plan_for(Job(model, loss_fn, params), x, y)
+    plan = plan_for(Job(model, loss_fn, params), x, y)
     step, parts = 512 if plan.how == "rules" else 1, []
     for start in range(0, len(x), step):
         part = slice(start, start + step)

@@ -6,6 +6,7 @@ the same both ways (which also tells where the batch dimension is) and the gradi
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakKeyDictionary
@@ -13,9 +14,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from fedfdp.errors import SettingError
 from fedfdp.privacy.clipping.contributions import Contribution, Stored, row_norms, total_norms
 from fedfdp.privacy.clipping.fallback import loop_pass, vmap_pass
-from fedfdp.privacy.clipping.fast import Job, Layout, LossFn, fast_pass, taped
+from fedfdp.privacy.clipping.fast import Job, Layout, LossFn, buffers_kept, fast_pass, taped
 from fedfdp.privacy.clipping.groups import Groups, Sums
 from fedfdp.privacy.clipping.tape import AmbiguousError, Call, Still, UnsupportedError
 
@@ -58,7 +60,8 @@ def plan_for(job: Job, x: Tensor, y: Tensor) -> Plan:
     )
     known = _plans.setdefault(job.model, {})
     if key not in known:
-        plan, certain = examine(job, x, y)
+        with _weights_unchanged(job.model):
+            plan, certain = examine(job, x, y)
         if not certain:  # the records at hand were not fit to judge by
             return plan
         if plan.how != "rules" and all(old.reason != plan.reason for old in known.values()):
@@ -70,6 +73,19 @@ def plan_for(job: Job, x: Tensor, y: Tensor) -> Plan:
     return known[key]
 
 
+@contextmanager
+def _weights_unchanged(model: nn.Module) -> Iterator[None]:
+    """A model that sets its weights by the records it sees would release them without noise."""
+    before = [(parameter, parameter.detach().clone()) for parameter in model.parameters()]
+    yield
+    changed = [both for both in before if not torch.equal(*(t.detach().nan_to_num() for t in both))]
+    for parameter, copy in changed:
+        parameter.data.copy_(copy)
+    if changed:
+        allowed = "its forward pass changes its own weights by the records it sees, past the noise"
+        raise SettingError("model", type(model).__name__, allowed, "set them before training")
+
+
 def _code(loss_fn: LossFn) -> object:
     """What a loss function is told apart by: its code, so that one made anew at every step is not examined anew."""
     plain = getattr(loss_fn, "func", loss_fn)  # of a functools.partial
@@ -78,11 +94,11 @@ def _code(loss_fn: LossFn) -> object:
 
 def examine(job: Job, x: Tensor, y: Tensor) -> tuple[Plan, bool]:
     """A plan, and whether it may be kept; judged on a few finite records of the batch."""
-    usable = [i for i in range(min(len(x), 8 * RECORDS)) if not x.is_floating_point() or bool(x[i].isfinite().all())]
-    if not usable:
+    few, alike = _few(x)
+    if not few:
         return Plan("loop", reason="no finite record"), False
-    few = torch.tensor(usable[:RECORDS], device=x.device)
     x, y, reasons = x[few], y[few], []
+    made = _made_up(x.detach())
     with Still():
         losses, alone = loop_pass(job, x, y)
         reference = _gradients(alone)
@@ -93,6 +109,7 @@ def examine(job: Job, x: Tensor, y: Tensor) -> tuple[Plan, bool]:
                 together, found = fast_pass(job, x, y, layouts, images_last=images_last)
                 _same_losses(losses, together)
                 _agree(reference, found)
+                _check_elsewhere(job, made, y, layouts, images_last=images_last, alike=alike)
                 held += sum(c.rows.numel() for c in found if isinstance(c, Stored))
                 return Plan("rules", layouts, images_last, held // len(x)), certain
             except Exception as error:  # the model itself runs, as the reference shows: there is another way
@@ -105,6 +122,44 @@ def examine(job: Job, x: Tensor, y: Tensor) -> tuple[Plan, bool]:
             return Plan("vmap", reason=reasons[-1]), certain
         except Exception as error:
             return Plan("loop", reason=f"{reasons[-1]}; torch.func: {_first_line(error)}"), certain
+
+
+def _few(x: Tensor) -> tuple[list[int], bool]:
+    """Which records to judge by, different ones if there are any; and whether all of these are equal."""
+    usable = [i for i in range(min(len(x), 8 * RECORDS)) if not x.is_floating_point() or bool(x[i].isfinite().all())]
+    different: list[int] = []
+    for i in usable:
+        if len(different) < RECORDS and not any(torch.equal(x[i], x[j]) for j in different):
+            different.append(i)
+    return (different + [i for i in usable if i not in different])[:RECORDS], len(different) < 2
+
+
+def _check_elsewhere(
+    job: Job, made: Tensor, y: Tensor, layouts: tuple[Layout, ...], *, images_last: bool, alike: bool
+) -> None:
+    """Raise where made-up records show that the model mixes them: real ones hide it in all that they have in common."""
+    if len(made) == 1:
+        return
+    try:
+        losses, alone = loop_pass(job, made, y)
+        usable = bool(losses.isfinite().all()) and all(bool(g.isfinite().all()) for g in _gradients(alone).values())
+    except Exception:  # a model for other records than these
+        usable = False
+    if usable:
+        together, found = fast_pass(job, made, y, layouts, images_last=images_last)
+        _same_losses(losses, together)
+        _agree(_gradients(alone), found)
+    elif alike:
+        raise AmbiguousError("records that are all alike do not show whether the model mixes them")
+
+
+def _made_up(x: Tensor) -> Tensor:
+    """Records of about the same size that have nothing in common; of whole numbers the same ones in another order."""
+    chance = torch.Generator().manual_seed(0)
+    if not x.is_floating_point():
+        return x.flatten()[torch.randperm(x.numel(), generator=chance).to(x.device)].view(x.shape)
+    size = float(x.abs().amax()) if x.numel() else 0.0
+    return x + (size or 1.0) * torch.randn(x.shape, generator=chance).to(x.device, x.dtype)
 
 
 def _first_line(error: Exception) -> str:
@@ -146,8 +201,12 @@ def _agree(reference: dict[str, Tensor], found: list[Contribution]) -> None:
 
 def _layouts(job: Job, x: Tensor, y: Tensor, *, images_last: bool) -> tuple[tuple[Layout, ...], int]:
     """Where each call keeps the records, from the inputs of the batch and of each record alone; and the calls' size."""
-    together = taped(job, x, y, images_last=images_last)[1]
-    alone = [taped(job, x[i : i + 1], y[i : i + 1], images_last=images_last)[1] for i in range(len(x))]
+
+    def calls_of(part: slice) -> list[Call]:
+        with buffers_kept(job.model):
+            return taped(job, x[part], y[part], images_last=images_last)[1]
+
+    together, alone = calls_of(slice(None)), [calls_of(slice(i, i + 1)) for i in range(len(x))]
     if any(len(calls) != len(together) for calls in alone):
         raise UnsupportedError("the model makes other calls for a batch than for a record")
     layouts = tuple(_layout(call, [calls[k] for calls in alone]) for k, call in enumerate(together))
