@@ -1,4 +1,5 @@
 import json
+import logging
 
 import pytest
 
@@ -22,6 +23,12 @@ def test_check_says_that_a_model_can_be_private_and_what_it_costs(fedfdp):
     assert "trained: 266 parameters" in out  # 30·8 + 8 + 8·2 + 2
     assert " × a plain one" in out
     assert "mlp can be trained privately" in out
+
+
+def test_check_leaves_the_warnings_of_whoever_called_it_on(fedfdp, caplog):
+    fedfdp("models", "check", "linear")
+    logging.getLogger("fedfdp.node").warning("refused")
+    assert "refused" in caplog.text
 
 
 def test_check_as_json(fedfdp):

@@ -6,6 +6,8 @@ Looks at made-up records only; never trains, and never prints anything but JSON 
 import json
 import logging
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,10 +69,10 @@ def check(
     """
     from fedfdp.models.inspection import inspected
 
-    logging.getLogger("fedfdp").setLevel(logging.ERROR)  # the table says it all
     shape = _shape(input_shape)
     made, values = _built(model, shape, outputs, set_ or [], trainable, tokens is not None)
-    found = inspected(made, input_shape=shape, outputs=values, tokens=tokens)
+    with _no_warnings():  # the table says it all
+        found = inspected(made, input_shape=shape, outputs=values, tokens=tokens)
     if as_json:
         cost = {name: value if math.isfinite(value) else None for name, value in asdict(found.cost).items()}
         print(json.dumps({"model": model, "possible": found.possible, **asdict(found), "cost": cost}))
@@ -78,6 +80,18 @@ def check(
         _print(model, found)
     if not found.possible:
         raise SystemExit(1)
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """For this command only: its caller may live on, and its other warnings with it."""
+    log = logging.getLogger("fedfdp")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _shape(text: str) -> tuple[int, ...]:
