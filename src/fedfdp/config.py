@@ -16,6 +16,7 @@ from fedfdp.algorithms import Algorithm
 from fedfdp.budget import resolve_privacy
 from fedfdp.data.catalog import named
 from fedfdp.data.facts import Facts
+from fedfdp.data.files.paths import looks_like_path
 from fedfdp.engines.flower.settings import Flower
 from fedfdp.errors import SettingError, nearest
 from fedfdp.participation import Participation
@@ -172,8 +173,15 @@ def load(source: str, overrides: Iterable[str] = ()) -> Config:
 
 
 def layered(source: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """The settings of a preset or file; a file may build on another one by `base = "default"`."""
-    return _placed(override(_read(source), overrides), Path())
+    """The settings of a preset or file; a file may build on a preset, or on a file beside it, by `base = "default"`.
+
+    Paths in a file are relative to that file, those in overrides to the current folder.
+    """
+    overrides = list(overrides)
+    values, beside = _read(source)
+    if "source" in _section(override({}, overrides), "data"):
+        beside = Path()
+    return _placed(override(values, overrides), beside)
 
 
 def override(values: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
@@ -206,29 +214,52 @@ def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _read(source: str) -> dict[str, Any]:
+def _read(source: str, above: tuple[Path, ...] = ()) -> tuple[dict[str, Any], Path]:
+    """A file's settings, on top of those it builds on, and the folder that its `data.source` is relative to."""
     path = Path(source)
     if path.suffix != ".toml":
         path = PRESETS / f"{source}.toml"
         if not path.is_file():
-            raise SettingError("preset", source, nearest(source, presets()), "or the path of a .toml file")
+            named_in = f"base of {above[-1]}" if above else "preset"
+            raise SettingError(named_in, source, nearest(source, presets()), "or the path of a .toml file")
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingError("config", str(path), f"cannot be read: {error.strerror}") from None
+        named_in = f"base of {above[-1]}" if above else "config"
+        raise SettingError(named_in, str(path), f"cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError("config", str(path), f"not valid TOML: {error}") from None
-    base, values = values.pop("base", None), _placed(values, path.parent)
-    return values if base is None else merge(_read(str(base)), values)
+    if path.resolve() in above:
+        raise SettingError("base", str(path), f"builds on itself, by way of {above[-1]}", "leave base out of one")
+    base, own = values.pop("base", None), _section(values, "data")
+    if isinstance(own.get("folder"), str):
+        values["data"] = {**own, "folder": os.path.abspath(path.parent / own["folder"])}
+    if base is None:
+        return values, path.parent
+    if not isinstance(base, str):
+        raise SettingError("base", base, "the name of a preset or the path of a .toml file", f"correct it in {path}")
+    below, beside = _read(str(path.parent / base) if base.endswith(".toml") else base, (*above, path.resolve()))
+    return merge(below, values), path.parent if "source" in own else beside
 
 
-def _placed(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """With a data file's path made absolute: in a TOML file it is relative to that file, on a command line to here."""
-    section = values.get("data")
-    source = section.get("source") if isinstance(section, dict) and "folder" not in section else None
-    if isinstance(source, str) and not named(source, folder):
-        values = {**values, "data": {**values["data"], "source": os.path.abspath(folder / source)}}
-    return values
+def _placed(values: dict[str, Any], beside: Path) -> dict[str, Any]:
+    """With the paths of data files made absolute: `source` is below `folder` where that is given, else `beside`."""
+    section = _section(values, "data")
+    source, folder = section.get("source"), section.get("folder")
+    placed: dict[str, Any] = {}
+    if isinstance(folder, str):
+        placed["folder"] = os.path.abspath(folder)
+        if isinstance(source, str) and not looks_like_path(source) and not named(source, Path(folder)):
+            placed["source"] = os.path.join(".", source)  # so that it is known for a path wherever it is looked at
+    elif isinstance(source, str) and not named(source, beside):
+        placed["source"] = os.path.abspath(beside / source)
+    return {**values, "data": {**section, **placed}} if placed else values
+
+
+def _section(values: dict[str, Any], name: str) -> dict[str, Any]:
+    """A section as it was written; empty where there is none."""
+    section = values.get(name)
+    return section if isinstance(section, dict) else {}
 
 
 def _literal(text: str) -> Any:
