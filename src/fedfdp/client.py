@@ -7,9 +7,10 @@ import itertools
 import math
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,18 +22,27 @@ from fedfdp.learner import Learner
 from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.clipping import ClippedSum
 from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.privacy.noise import noised_
 from fedfdp.privacy.randomness import Key, Randomness
-from fedfdp.privacy.secure import to_grid_
 from fedfdp.weights import Flat, Weights
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What a private batch gives at some weights. Only the gradient may leave as it is."""
+
+    gradient: Weights  # g̃, noised
+    losses: Tensor  # of each unit drawn, not noised, and so are the norms
+    norms: Tensor
+
+
+@dataclass(frozen=True)
 class Prefetched:
-    """The answer to a question a method has yet to ask: clipped sums at these weights with this coefficient."""
+    """The answer to a question a method has yet to ask: the first batch at these weights with this coefficient."""
 
     weights: Weights
     coefficient: Coefficient
-    total: ClippedSum
+    answer: Answer
 
     def answers(self, weights: Weights, coefficient: Coefficient) -> bool:
         return weights is self.weights and coefficient == self.coefficient
@@ -54,6 +64,8 @@ class LocalClient:
         self.name, self.records, self.privacy = data.name, data.size, privacy
         self.data, self.learner, self.randomness = data, learner, randomness
         self.round, self.attempt = round, attempt
+        # What sums are divided by: the size of a batch itself is private.
+        self.expected = privacy.q * data.size if privacy is not None else math.nan
         self.released: list[Event] = []
         self.prefetched: Prefetched | None = None
         self.last_positions: Tensor | None = None
@@ -87,7 +99,7 @@ class LocalClient:
         assert self.privacy is not None
         if step not in self._drawn:
             draws = self.randomness.uniform(self.records, self.key(f"batch {step}"))
-            self._drawn[step] = torch.nonzero(draws < self.privacy.q).flatten()
+            self._drawn[step] = torch.from_numpy(np.flatnonzero(draws.numpy() < self.privacy.q))
         return self._drawn[step]
 
     def loss(self, weights: Weights) -> float:
@@ -123,7 +135,6 @@ class PrivateBatch:
 
     def __init__(self, client: LocalClient, privacy: DPSGD, step: int) -> None:
         self.client, self.privacy, self.step = client, privacy, step
-        self.expected = privacy.q * client.records  # the divisor: the size of the batch itself is private
         self.answered = False
 
     def release(
@@ -140,23 +151,23 @@ class PrivateBatch:
         done = ready is not None and (loss is None or loss.at is None)  # then no pass is left to make
         chance = partial(client.learner.randomly, client.randomness)
         with nullcontext() if done else chance(client.key(f"dropout {self.step}")):
-            total = ready or self._clipped(weights, coefficient)
-            gradient = self._noised(total, weights)
-            losses = total.losses
+            answer = ready or self._computed(weights, coefficient)
+            losses = answer.losses
             if loss is not None and loss.at is not None:
-                losses = self._by_unit(client.learner.private_losses(loss.at(gradient), *self._records()))
+                losses = self._by_unit(client.learner.private_losses(loss.at(answer.gradient), *self._records()))
 
         released_loss = losses_within = norms_within = None
         if loss is not None:
-            clamped = torch.nan_to_num(losses.double(), nan=0.0).clamp_(0.0, loss.bound)
-            released_loss = self._noised_scalar(clamped.sum(), self.privacy.sigma_loss * loss.bound, "loss")
+            each = losses.double().numpy(force=True)
+            clamped = np.fmin(np.fmax(each, 0.0), loss.bound)  # one that is not a number counts as 0
+            released_loss = self._noised_number(clamped.sum(), self.privacy.sigma_loss * loss.bound, "loss")
             if loss.count:
-                count = (losses <= loss.bound).double().sum()
-                losses_within = self._noised_scalar(count, self.privacy.sigma_count, "losses within")
+                within = int(np.count_nonzero(each <= loss.bound))
+                losses_within = self._noised_number(within, self.privacy.sigma_count, "losses within")
         if count_norms:
-            count = (total.norms <= coefficient.clip).double().sum()
-            norms_within = self._noised_scalar(count, self.privacy.sigma_count, "norms within")
-        return Released(gradient, released_loss, losses_within, norms_within)
+            within = int(np.count_nonzero(answer.norms.numpy(force=True) <= coefficient.clip))
+            norms_within = self._noised_number(within, self.privacy.sigma_count, "norms within")
+        return Released(answer.gradient, released_loss, losses_within, norms_within)
 
     def _positions(self) -> Tensor:
         drawn, people = self.client.poisson(self.step), self.client.data.train.people
@@ -178,12 +189,18 @@ class PrivateBatch:
         of_whom = torch.arange(len(counts)).repeat_interleave(counts).to(losses.device)
         return losses.new_zeros(len(counts)).index_add_(0, of_whom, losses) / counts.to(losses.device)
 
-    def _prefetched(self, weights: Weights, coefficient: Coefficient) -> ClippedSum | None:
-        """The sum of the first batch, where it was computed beforehand and is the one asked for; it is had once."""
-        ready, self.client.prefetched = self.client.prefetched, None
-        if ready is None or self.step != 0 or not ready.answers(weights, coefficient):
+    def _prefetched(self, weights: Weights, coefficient: Coefficient) -> Answer | None:
+        """The answer of the first batch, where it was computed beforehand and is the one asked for; it is had once."""
+        if self.step != 0:
             return None
-        return ready.total
+        ready, self.client.prefetched = self.client.prefetched, None
+        return ready.answer if ready is not None and ready.answers(weights, coefficient) else None
+
+    def _computed(self, weights: Weights, coefficient: Coefficient) -> Answer:
+        """g̃ = (Σ c_j g_j + σC·N(0, I)) / (q·n_i); an empty batch still releases noise."""
+        total = self._clipped(weights, coefficient)
+        self._noised(total.flat, self.privacy.noise * total.sensitivity, "noise")
+        return Answer(named_like(weights, total), total.losses, total.norms)
 
     def _clipped(self, weights: Weights, coefficient: Coefficient) -> ClippedSum:
         counts = self._counts()
@@ -191,21 +208,16 @@ class PrivateBatch:
             return self.client.learner.clipped_by_person(weights, *self._records(), coefficient, counts)
         return self.client.learner.clipped(weights, *self._records(), coefficient)
 
-    def _noised(self, total: ClippedSum, like: Weights) -> Weights:
-        """g̃ = (Σ c_j g_j + σC·N(0, I)) / (q·n_i); an empty batch still releases noise."""
-        noised = self._add_noise(total.flat, self.privacy.noise * total.sensitivity, "noise")
-        if isinstance(like, Flat):
-            return Flat(noised.to(like.vector.dtype), total.shapes)
-        named = replace(total, flat=noised).grads
-        return {name: gradient.to(like[name].dtype) for name, gradient in named.items()}
+    def _noised_number(self, value: float, scale: float, purpose: str) -> float:
+        return float(self._noised(torch.tensor([value], dtype=torch.float64), scale, purpose))
 
-    def _noised_scalar(self, value: Tensor, scale: float, purpose: str) -> float:
-        return float(self._add_noise(value.view(1), scale, purpose))
+    def _noised(self, sums: Tensor, scale: float, purpose: str) -> Tensor:
+        client, keys = self.client, [self.client.noise_key(self.step, purpose)]
+        return noised_(sums[None], keys, scale=scale, divisors=[client.expected], randomness=client.randomness)
 
-    def _add_noise(self, value: Tensor, scale: float, purpose: str) -> Tensor:
-        """(value + scale·N(0, I)) / (q·n_i), in place where it can be: the one place where a batch's sums may leave."""
-        noise = self.client.randomness.normal(len(value), self.client.noise_key(self.step, purpose)).to(value.device)
-        if self.client.randomness.repeatable:
-            return value.add_(noise, alpha=scale).div_(self.expected)
-        # A deployment: all in double precision, and no low-order bits left to read.
-        return to_grid_(noise.mul_(scale).add_(value), scale).div_(self.expected)
+
+def named_like(weights: Weights, total: ClippedSum) -> Weights:
+    """The sums as weights, of the type of these."""
+    if isinstance(weights, Flat):
+        return Flat(total.flat.to(weights.vector.dtype), total.shapes)
+    return {name: gradient.to(weights[name].dtype) for name, gradient in total.grads.items()}

@@ -26,7 +26,7 @@ PARTS = {
         ("clipping/coefficients.py", "bounded"),
     ),
     "weighted sums by client": (("clipping/kernel.py", "_add_up"),),
-    "noise drawn": (("privacy/ahead.py", "normal"),),
+    "noise drawn and added": (("privacy/noise.py", "noised_"),),
     "weighted mean of the updates": (("fedfdp/weights.py", "add_"),),
 }
 REST = "the rest: updates, records, calls"

@@ -3,8 +3,8 @@
 A client's cost is in its ledger before its batch is drawn; one that cannot afford the round does not take part.
 """
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -12,15 +12,14 @@ from torch import Tensor
 
 from fedfdp import weights as w
 from fedfdp.algorithms.base import Algorithm
-from fedfdp.client import LocalClient, Prefetched
+from fedfdp.client import Answer, LocalClient, Prefetched, named_like
 from fedfdp.data import ClientData, Federation
 from fedfdp.errors import BudgetError, FedFDPError
 from fedfdp.learner import Learner
 from fedfdp.privacy.accounting import Event
-from fedfdp.privacy.ahead import Ahead
-from fedfdp.privacy.clipping import ClippedSum
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
+from fedfdp.privacy.noise import noised_
 from fedfdp.privacy.randomness import Key, Randomness
 from fedfdp.records import digest
 
@@ -44,7 +43,7 @@ class LocalEngine:
     ) -> None:
         self.federation, self.learner, self.algorithm = federation, learner, algorithm
         self.privacy, self.book = privacy, book
-        self.randomness = Ahead(randomness)
+        self.randomness = randomness
         by_record = all(client.train.unit is None for client in federation.clients)
         self.fused = fused and privacy is not None and not learner.stochastic and by_record
         self.clients: Sequence[str] = [client.name for client in federation.clients]
@@ -66,7 +65,6 @@ class LocalEngine:
                     clients.append((client, memory))
             if self.fused and len(clients) > 1:
                 self._prefetch([client for client, _ in clients], broadcast)
-                self.randomness.expect(w.size(broadcast.weights), [client.noise_key() for client, _ in clients])
             for client, memory in clients:
                 yield self._run(client, memory, broadcast, request, watch)
 
@@ -106,7 +104,8 @@ class LocalEngine:
         )
 
     def _prefetch(self, clients: Sequence[LocalClient], broadcast: Any) -> None:
-        """Every client's first clipped sum at the broadcast weights, in one pass over all their batches."""
+        """Every client's first answer at the broadcast weights, in one pass over all their batches."""
+        assert self.privacy is not None
         batches = [client.poisson(0) for client in clients]
         x, y = self._records_of(clients, batches)
         sizes = [len(batch) for batch in batches]
@@ -114,8 +113,17 @@ class LocalEngine:
         key = Key("", broadcast.round, clients[0].attempt, f"pass from {clients[0].name}")
         with self.learner.randomly(self.randomness, key):
             total = self.learner.clipped(broadcast.weights, x, y, coefficient, sizes)
-        for client, part in zip(clients, _apart(total, sizes), strict=True):
-            client.prefetched = Prefetched(broadcast.weights, coefficient, part)
+        noised_(
+            total.flat,
+            [client.noise_key() for client in clients],
+            scale=self.privacy.noise * total.sensitivity,
+            divisors=[client.expected for client in clients],
+            randomness=self.randomness,
+        )
+        parts = (total.flat.unbind(), torch.split(total.losses, sizes), torch.split(total.norms, sizes))
+        for client, gradient, losses, norms in zip(clients, *parts, strict=True):
+            named = named_like(broadcast.weights, replace(total, flat=gradient))
+            client.prefetched = Prefetched(broadcast.weights, coefficient, Answer(named, losses, norms))
 
     def _records_of(self, clients: Sequence[LocalClient], batches: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         rows = torch.cat([client.data.train.index[b] for client, b in zip(clients, batches, strict=True)])
@@ -149,7 +157,7 @@ class Request:
 
     def digest(self, memory: Any) -> str:
         """Of all that an answer depends on besides the client's records."""
-        held = [getattr(memory, entry.name) for entry in dataclasses.fields(memory)]
+        held = [getattr(memory, entry.name) for entry in fields(memory)]
         if not all(isinstance(value, int | float | str | None) for value in held):
             return digest(self._broadcast, memory)
         content = repr(held)
@@ -168,20 +176,3 @@ class Request:
             kind = (event.q, event.sigmas)
             budget[kind] = budget.get(kind, 0) - event.count
         return all(left >= 0 for left in budget.values())
-
-
-def _apart(total: ClippedSum, sizes: Sequence[int]) -> Iterator[ClippedSum]:
-    """One client's share of a pass over many."""
-    start = 0
-    for i, size in enumerate(sizes):
-        part = slice(start, start + size)
-        start += size
-        yield ClippedSum(
-            flat=total.flat[i],
-            shapes=total.shapes,
-            losses=total.losses[part],
-            norms=total.norms[part],
-            coefficients=total.coefficients[part],
-            skipped=0,
-            sensitivity=total.sensitivity,
-        )
