@@ -73,7 +73,8 @@ def _line(axis: Any, label: str, cells: list[Cell], across: str, up: str, *, joi
     xs, ys = zip(*known, strict=True)
     marker = _MARKERS[len(axis.containers) % len(_MARKERS)]
     style = "-" if joined else "none"
-    axis.errorbar(xs, ys, yerr=spreads, label=label.replace("`", ""), marker=marker, markersize=5, linestyle=style, capsize=2)
+    plain = label.replace("`", "")
+    axis.errorbar(xs, ys, yerr=spreads, label=plain, marker=marker, markersize=5, linestyle=style, capsize=2)
 
 
 def _value(cell: Cell, measure: str) -> float | None:
