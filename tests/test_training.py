@@ -272,3 +272,13 @@ def test_what_leaves_a_secure_client_lies_on_the_grid(digits):
     gradient = batch.release(learner.initial(), coefficient=coefficient).gradient["1.weight"]
     steps = gradient.double() * PRIVATE.q * client.records / grid_step(PRIVATE.noise * PRIVATE.clip)
     torch.testing.assert_close(steps, steps.round(), rtol=0, atol=2e-3)  # up to single precision of the division
+
+
+def test_a_batch_of_a_regression_may_be_empty():
+    """A small holder's batch often is, and what was then computed of it must not end the run."""
+    from fedfdp.learner import squared_error
+
+    for shape in ((), (1,), (3,)):
+        assert squared_error(torch.zeros(0, *(shape or (1,))), torch.zeros(0, *shape)).shape == (0,)
+    assert squared_error(torch.tensor([[1.0], [4.0]]), torch.tensor([3.0, 3.0])).tolist() == [4.0, 1.0]
+    assert squared_error(torch.tensor([[1.0, 4.0]]), torch.tensor([[3.0, 3.0]])).tolist() == [2.5]

@@ -1,6 +1,7 @@
 """A model and its loss, computed at whatever weights are given. It keeps no weights of its own and knows no client."""
 
 import importlib
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -149,7 +150,8 @@ def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
 
 def squared_error(output: Tensor, y: Tensor) -> Tensor:
     """The loss of regression: the mean over a record's targets of the squared error."""
-    gap = output.reshape(len(y), -1) - y.reshape(len(y), -1).to(output.dtype)
+    targets = math.prod(y.shape[1:])  # said outright: of an empty batch torch cannot tell it
+    gap = output.reshape(len(y), targets) - y.reshape(len(y), targets).to(output.dtype)
     return gap.square().mean(1)
 
 
