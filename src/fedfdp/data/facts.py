@@ -4,6 +4,7 @@ Nothing here reads a record, and no default stands in for a fact that was not gi
 """
 
 import math
+import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -13,6 +14,8 @@ from fedfdp.privacy.accounting import Event
 
 Range = tuple[float, float]
 PRIVATE = "private"
+
+_WHOLE = re.compile(r"([+-]?\d+)\.0*")
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,13 @@ def text_of(value: object) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value).strip()
+
+
+def plainest(text: str) -> str:
+    """1.0 as 1 and True as true: a table that went through pandas has whole numbers and truth values so written."""
+    if whole := _WHOLE.fullmatch(text):
+        return str(int(whole[1]))
+    return text.lower() if text.lower() in ("true", "false") else text
 
 
 def class_names(facts: Facts) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedfdp.data.facts import Categorical, Facts, Numeric
+from fedfdp.data.facts import Categorical, Facts, Numeric, plainest
 from fedfdp.data.federation import Federation
 from fedfdp.data.files import encode
 from fedfdp.data.files.encode import Place
@@ -119,7 +119,8 @@ def _kind(column: Numeric | Categorical) -> str:
 def _off(column: Numeric | Categorical, values: object, place: Place) -> tuple[int, int]:
     if isinstance(column, Categorical):
         texts, which = encode.distinct(values, place)
-        unknown = np.array([text not in column.categories for text in texts] + [False])
+        listed = [text in column.categories or plainest(text) in column.categories for text in texts]
+        unknown = np.array([not known for known in listed] + [False])
         return int((which < 0).sum()), int(unknown[which].sum())
     got = encode.numbers(values, place)
     low, high = column.range or (-np.inf, np.inf)

@@ -111,6 +111,23 @@ def test_classes_by_number_and_by_name(read, written, classes):
     assert read(f"v,y\n{rows}\n", about).y.tolist() == [0, 1, 0]
 
 
+def test_whole_numbers_and_truth_values_match_as_pandas_writes_them(read):
+    """A column of whole numbers with gaps becomes 1.0, 2.0, …; truth values become True and False."""
+    columns = {
+        "sex": {"categories": [1, 2], "missing": 2},
+        "smokes": [False, True],
+        "ward": {"categories": ["1.0", "1"], "other": True},
+    }
+    about = Facts(holder="site", label="y", classes=3, unit="who", test="part", columns=columns)
+    text = "site,who,sex,smokes,ward,y,part\n7.0,1,1.0,True,1.0,2.0,0.0\n7.0,1.0,2.00,FALSE,1,0.0,1.0\n8,2,,false,1.5,1,0\n"
+    got = read(text, about)
+    ward = [[1, 0, 0], [0, 1, 0], [0, 0, 1]]  # as it is written where that is listed
+    rest = [[1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 1, 0]]
+    assert got.x.int().tolist() == [r + w for r, w in zip(rest, ward, strict=True)]
+    assert (got.holders, got.owner.tolist(), got.y.tolist()) == (("7", "8"), [0, 0, 1], [2, 0, 1])
+    assert (got.unit.tolist(), got.test.tolist()) == ([0, 0, 1], [False, True, False])  # 1 and 1.0 are one person
+
+
 def test_regression_targets_are_scaled_from_their_range(read):
     about = Facts(label="y", target=(100.0, 300.0), columns={"v": [0, 4]})
     got = read("v,y\n1,100\n2,250\n3,900\n", about)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fedfdp.data.facts import Categorical, Column, Numeric, Range, text_of
+from fedfdp.data.facts import Categorical, Column, Numeric, Range, plainest, text_of
 from fedfdp.errors import DataError
 
 Floats = NDArray[np.float64]
@@ -53,14 +53,18 @@ def scaled(values: Floats, bounds: Range) -> Floats:
 
 
 def codes(values: pa.Array, names: Sequence[str], place: Place, column: Categorical | None = None) -> NDArray[np.int64]:
-    """The number of each value's name. What is not among them is an error, unless the column has room for others."""
+    """The number of each value's name, as it is written or at its plainest: 1.0 is 1 unless 1.0 is a name itself.
+
+    What is not among them is an error, unless the column has room for others.
+    """
     known = {name: code for code, name in enumerate(names)}
     if column is not None and column.missing is not None:
         known_missing = known.get(column.missing, len(names))
     else:
         known_missing = -1
     texts, which = distinct(values, place)
-    wanted = [known.get(text, len(names) if column is not None and column.other else -1) for text in texts]
+    unlisted = len(names) if column is not None and column.other else -1
+    wanted = [known.get(text, known.get(plainest(text), unlisted)) for text in texts]
     table = np.array([*wanted, known_missing], dtype=np.int64)
     got: NDArray[np.int64] = table[which]  # −1, a missing value, takes the last entry
     if len(bad := np.flatnonzero(got < 0)):
@@ -94,7 +98,7 @@ def distinct(values: pa.Array, place: Place) -> tuple[list[str], NDArray[np.int6
 def marks(values: pa.Array, place: Place) -> NDArray[np.bool_]:
     """Which rows are for the test."""
     texts, which = distinct(values, place)
-    table = [_TEST.get(text.lower()) for text in texts]
+    table = [_TEST.get(plainest(text.lower())) for text in texts]
     for row in np.flatnonzero((which < 0) | np.array([entry is None for entry in [*table, None]])[which]):
         raise place.error(int(row), "says neither train nor test; write train or test, 0 or 1, false or true")
     return np.array([bool(entry) for entry in [*table, None]])[which]

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fedfdp.data.facts import PRIVATE, Column, Facts, Numeric, Range, class_names
+from fedfdp.data.facts import PRIVATE, Column, Facts, Numeric, Range, class_names, plainest
 from fedfdp.data.files import encode, images
 from fedfdp.data.files.arrays import Archive
 from fedfdp.data.files.encode import Place
@@ -242,8 +242,8 @@ def target_range(facts: Facts) -> Range | None:
 
 
 def holders(values: pa.Array, place: Place, what: str) -> tuple[list[str], NDArray[np.int64]]:
-    """Different names, and which of them each row has."""
+    """The names there are, and which of them each row has. 7 and 7.0 are one: a person is not to count as two."""
     texts, which = encode.distinct(values, place)
     if len(bad := np.flatnonzero(which < 0)):
         raise place.error(int(bad[0]), f"is empty; every row needs its {what}")
-    return texts, which
+    return [plainest(text) for text in texts], which
