@@ -55,6 +55,37 @@ def test_two_files_make_a_run(fedfdp, files):
     assert (files / "runs" / "hospitals" / "privacy.md").is_file()
 
 
+def test_a_run_is_summed_up_by_the_holders_names(fedfdp, files):
+    code, out, _ = fedfdp("run", "run.toml", "--set", "rounds=2")
+    assert code == 0
+    lines = out.splitlines()
+    at = lines.index("accuracy by client")
+    assert [line.split()[0] for line in lines[at + 1 : at + 4]] == ["north", "south", "tiny"]
+    table = (files / "holders.csv").read_text()
+    (files / "holders.csv").write_text(table.replace("tiny", "[red]of the late Doctor Faust and his heirs"))
+    (files / "run.toml").write_text(RUN.replace("stay = [0, 10], ", "").replace("label", 'unit = "stay"\nlabel'))
+    code, out, _ = fedfdp("run", "run.toml", "--set", "rounds=2")
+    assert "\n  [red]of the late Doctor…  " in out  # as it is written, and no longer than a line can hold
+    assert "for every stay" in out
+
+
+def test_a_regression_is_summed_up_by_its_losses(fedfdp, files):
+    regression = RUN.replace('label = "readmitted"\nclasses = ["no", "yes"]', 'label = "age"\ntarget = [0, 110]')
+    regression = regression.replace("age = [0, 110], ", "readmitted = ['no', 'yes'], ")
+    (files / "run.toml").write_text(regression + "[algorithm]\ninitial_loss = 0.3\nlr = 0.1\n")
+    code, out, err = fedfdp("run", "run.toml", "--set", "rounds=2")
+    assert code == 0, err
+    summary = json.loads((files / "runs" / "hospitals" / "summary.json").read_text())
+    history = json.loads((files / "runs" / "hospitals" / "metrics.jsonl").read_text().splitlines()[-1])
+    lines = out.splitlines()
+    assert lines[0].split() == ["test", "loss", f"{summary['loss']:.4f}"]
+    assert lines[1].split() == ["worst", "client", f"{max(history['clients']['loss']):.4f}"]
+    at = lines.index("loss by client")
+    assert [(line.split()[0], line.split()[-1]) for line in lines[at + 1 : at + 4]] == [
+        (name, f"{loss:.4f}") for name, loss in zip(("north", "south", "tiny"), history["clients"]["loss"], strict=True)
+    ]
+
+
 def test_a_check_of_a_run_says_who_holds_what_and_gives_advice(fedfdp, files):
     code, out, _ = fedfdp("data", "check", "run.toml", "--json")
     found = json.loads(out)

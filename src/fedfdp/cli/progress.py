@@ -11,8 +11,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from fedfdp.config import Config
+from fedfdp.runs.folder import RunFolder
 from fedfdp.session import Result, Update
 
+LONGEST_NAME = 24
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
@@ -70,10 +72,12 @@ class Watcher:
         """The result, and how the model serves each client."""
         console, summary = Console(), result.summary
         table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-        for name, value in _lines(summary):
+        for name, value in _lines(summary, self.config.data.unit or "record"):
             table.add_row(name, value)
         console.print(table, highlight=False)
-        console.print(_per_client(result.history[-1]["clients"]["accuracy"]), highlight=False)
+        known = RunFolder(result.folder).clients() if result.folder is not None else None
+        bars = _per_client(result.history[-1]["clients"], known["names"] if known else None)
+        console.print(bars, highlight=False, markup=False, soft_wrap=True)
         if result.folder is not None:
             console.print(
                 f"\nkept in {result.folder}; compare runs with: fedfdp show {result.folder} …", highlight=False
@@ -97,34 +101,51 @@ def _seen(update: Update) -> str:
     return "  ".join(parts)
 
 
-def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
+def _lines(summary: dict[str, Any], unit: str) -> list[tuple[str, str]]:
     def percent(value: float | None) -> str:
         return "–" if value is None else f"{value:.2%}"
 
     what = "" if summary["metric"] == "loss" else f" of {summary['metric']}"
-    lines = [
+    measured = [
         ("test accuracy", percent(summary["accuracy"])),
         ("worst client", percent(summary["worst_accuracy"])),
+    ]
+    if summary["task"]["classes"] is None:
+        measured = [("test loss", number(summary["loss"])), ("worst client", number(summary["worst_loss"]))]
+    lines = [
+        *measured,
         (f"Ψ{what} (test)", number(summary["psi"])),
         (f"Ψ{what} (train)", number(summary.get("psi_train"))),
     ]
     if summary["epsilon"] is not None:
-        lines.append(("privacy", f"ε = {summary['epsilon']:.4f} at δ = {summary['delta']:g}, for every record"))
+        lines.append(("privacy", f"ε = {summary['epsilon']:.4f} at δ = {summary['delta']:g}, for every {unit}"))
     else:
         lines.append(("privacy", "none"))
     lines.append(("rounds", f"{summary['rounds']} in {_clock(summary['seconds'])}"))
     return lines
 
 
-def _per_client(accuracies: list[float | None], most: int = 20) -> str:
-    """A bar a client, the worst first when there are many."""
-    known = [(i, a) for i, a in enumerate(accuracies) if a is not None]
+def _per_client(measured: dict[str, list[float | None]], names: list[str] | None, most: int = 20) -> str:
+    """A bar a client, the worst first when there are many: accuracies, or losses where there are no classes."""
+    classed = any(value is not None for value in measured["accuracy"])
+    what, values = ("accuracy", measured["accuracy"]) if classed else ("loss", measured["loss"])
+    called = names if names and len(names) == len(values) else [str(i) for i in range(len(values))]
+    known = [(name, value) for name, value in zip(called, values, strict=True) if value is not None]
     if not known:
         return ""
-    shown = known if len(known) <= most else sorted(known, key=lambda pair: pair[1])[:most]
-    title = "accuracy by client" if len(known) <= most else f"accuracy of the {most} worst of {len(known)} clients"
-    rows = [f"  {i:>4}  {_bar(a, 30)} {a:.1%}" for i, a in shown]
-    return "\n".join([title, *rows])
+    shown = known
+    if len(known) > most:
+        shown = sorted(known, key=lambda pair: pair[1], reverse=not classed)[:most]
+    title = f"{what} by client" if len(known) <= most else f"{what} of the {most} worst of {len(known)} clients"
+    width = min(LONGEST_NAME, max(len(name) for name, _ in shown))
+    full = 1.0 if classed else max(value for _, value in shown) or 1.0
+    said = [f"{value:.1%}" if classed else number(value) for _, value in shown]
+    bars = [f"  {_short(name):<{width}}  {_bar(value / full, 30)}" for name, value in shown]
+    return "\n".join([title, *(f"{bar} {text}" for bar, text in zip(bars, said, strict=True))])
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
 def _bar(fraction: float, width: int) -> str:
