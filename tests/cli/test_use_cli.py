@@ -55,13 +55,18 @@ def test_predict(fedfdp, run, tmp_path):
 
 def test_bad_input_is_one_line_and_exit_code_2(fedfdp, run, tmp_path):
     np.savez(tmp_path / "wrong.npz", x=np.zeros((2, 3)))
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "7.png").write_bytes(b"png")
+    takes = "this run was trained on digits, images of 1×8×8; give an .npz file with an array x of such images, "
     for arguments, message in [
         (("export", "nowhere"), "nowhere is not a run folder"),
         (("export", run, "--to", "model.h5"), "must end in one of .safetensors, .pt, .pt2, .onnx"),
         (("export", run, "--to", "absent/model.safetensors"), "cannot be written"),
         (("export", run, "--to", "absent/model.pt"), "cannot be written"),
         (("predict", "nowhere", "new.npz"), "nowhere is not a run folder"),
-        (("predict", run, "absent.npz"), "absent.npz: no such file"),
+        (("predict", run, "absent.npz"), "absent.npz: no such file; check the path"),
+        (("predict", run, "rows.csv"), f"rows.csv: {takes}values 0 to 16, or a folder of image files"),
+        (("predict", run, "7.png"), f"7.png: {takes}"),
         (("predict", run, "wrong.npz"), "records of shape (3,), the run's have (1, 8, 8)"),
         (("predict", run, "new.npz", "--out", "absent/p.csv"), "--out = 'absent/p.csv': cannot be written"),
     ]:

@@ -9,7 +9,9 @@ from fedfdp.data.catalog import find, named
 from fedfdp.data.facts import Facts, Range, class_names
 from fedfdp.data.files import own
 from fedfdp.data.files.own import Say
+from fedfdp.data.files.paths import ARRAYS
 from fedfdp.data.files.sources import target_range
+from fedfdp.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,17 @@ def meaning(facts: Facts, source: str) -> Meaning:
 def read_inputs(facts: Facts, source: str, path: str | Path, *, progress: Say | None = None) -> Tensor:
     """The inputs in a file, or in a folder of images, laid out and scaled as those of `data.source` were in training.
 
-    Columns for label, holder and test may be there or not; all others must be those of the training files.
+    Columns for label, holder and test may be there or not; all others must be those of the training files. Of a
+    dataset by name, the records are images: an archive of them, or a folder.
     """
+    path = Path(path)
     if named(source):
-        facts = replace(facts, range=(0.0, float(find(source).brightest)))
-    return own.read_inputs(facts, Path(path), progress=progress)
+        known = find(source)
+        if path.is_file() and path.suffix.lower() not in ARRAYS:
+            shape = "×".join(map(str, known.shape))
+            raise DataError(
+                f"{path}: this run was trained on {known.name}, images of {shape}; give an .npz file with an array x of "
+                f"such images, values 0 to {known.brightest}, or a folder of image files"
+            )
+        facts = replace(facts, range=(0.0, float(known.brightest)))
+    return own.read_inputs(facts, path, progress=progress)

@@ -119,7 +119,8 @@ def test_whole_numbers_and_truth_values_match_as_pandas_writes_them(read):
         "ward": {"categories": ["1.0", "1"], "other": True},
     }
     about = Facts(holder="site", label="y", classes=3, unit="who", test="part", columns=columns)
-    text = "site,who,sex,smokes,ward,y,part\n7.0,1,1.0,True,1.0,2.0,0.0\n7.0,1.0,2.00,FALSE,1,0.0,1.0\n8,2,,false,1.5,1,0\n"
+    rows = "7.0,1,1.0,True,1.0,2.0,0.0\n7.0,1.0,2.00,FALSE,1,0.0,1.0\n8,2,,false,1.5,1,0\n"
+    text = "site,who,sex,smokes,ward,y,part\n" + rows
     got = read(text, about)
     ward = [[1, 0, 0], [0, 1, 0], [0, 0, 1]]  # as it is written where that is listed
     rest = [[1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 1, 0]]

@@ -61,7 +61,7 @@ def read_unscaled(facts: Facts, path: Path, *, progress: Say | None = None) -> t
 
 def read_inputs(facts: Facts, path: Path, *, progress: Say | None = None) -> Tensor:
     """The inputs alone, laid out and scaled as in training; label, holder and test columns may be there or not."""
-    named = sources_of(facts, existing(path), labelled=False)
+    named = sources_of(facts, existing(path, "check the path"), labelled=False)
     if len(named) > 1:
         raise DataError(f"{path}: a folder of several files; give one of them")
     _check_scaled(named, path)

@@ -19,7 +19,7 @@ def looks_like_path(source: str) -> bool:
     return any(mark in source for mark in "/\\") or source.startswith(".") or source.lower().endswith(TABLES + ARRAYS)
 
 
-def existing(path: Path) -> Path:
+def existing(path: Path, fix: str = "check data.source") -> Path:
     """The file or folder, if it is there, can be read and is not empty."""
     try:
         if path.is_dir():
@@ -31,7 +31,7 @@ def existing(path: Path) -> Path:
             pass
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else (error.strerror or "cannot be read")
-        raise DataError(f"{path}: {reason.lower()}; check data.source") from None
+        raise DataError(f"{path}: {reason.lower()}; {fix}") from None
     if size == 0:
         raise DataError(f"{path}: empty (0 bytes); write the file again")
     return path
