@@ -72,6 +72,11 @@ def test_a_run_is_summed_up_by_the_holders_names(fedfdp, files):
 def test_a_regression_is_summed_up_by_its_losses(fedfdp, files):
     regression = RUN.replace('label = "readmitted"\nclasses = ["no", "yes"]', 'label = "age"\ntarget = [0, 110]')
     regression = regression.replace("age = [0, 110], ", "readmitted = ['no', 'yes'], ")
+    (files / "run.toml").write_text(regression)
+    code, out, err = fedfdp("run", "run.toml", "--set", "rounds=2")
+    assert code == 2
+    assert "algorithm.initial_loss = None: needed for regression: a public guess" in err
+    assert "0.3 suits targets in [−1, 1], which data.target scales them to" in err
     (files / "run.toml").write_text(regression + "[algorithm]\ninitial_loss = 0.3\nlr = 0.1\n")
     code, out, err = fedfdp("run", "run.toml", "--set", "rounds=2")
     assert code == 0, err

@@ -112,5 +112,7 @@ def first_loss(given: float | None, population: Population) -> float:
         return given
     if population.classes is None:
         allowed = "needed for regression: a public guess of the loss before training"
-        raise SettingError("algorithm.initial_loss", None, allowed, "1.0 suits targets scaled to unit variance")
+        # 1/3 is the squared error of a model that says 0 where targets are spread evenly over [−1, 1].
+        fix = "0.3 suits targets in [−1, 1], which data.target scales them to"
+        raise SettingError("algorithm.initial_loss", None, allowed, fix)
     return log(population.classes)

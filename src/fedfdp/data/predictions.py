@@ -51,8 +51,8 @@ def read_inputs(facts: Facts, source: str, path: str | Path, *, progress: Say | 
         if path.is_file() and path.suffix.lower() not in ARRAYS:
             shape = "×".join(map(str, known.shape))
             raise DataError(
-                f"{path}: this run was trained on {known.name}, images of {shape}; give an .npz file with an array x of "
-                f"such images, values 0 to {known.brightest}, or a folder of image files"
+                f"{path}: this run was trained on {known.name}, images of {shape}; give an .npz file with an array x "
+                f"of such images, values 0 to {known.brightest}, or a folder of image files"
             )
         facts = replace(facts, range=(0.0, float(known.brightest)))
     return own.read_inputs(facts, path, progress=progress)
