@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedfdp.parallel import for_each
 
-BLOCK = 2**15  # numbers that come of one generator, so that many can be drawn on several threads; torch adds so few on one
+BLOCK = 2**15  # numbers that come of one generator, for several threads to draw; torch adds up so few on one
 
 
 @dataclass(frozen=True)
