@@ -109,6 +109,9 @@ def train(
         "model": digest(_described(model, learner.loss_fn), dict(model.named_buffers()), _frozen(model)),
     }
     _check_budgets(privacy, federation)
+    sizes = [client.size for client in federation.clients]
+    start = algorithm.init(first, Population(len(federation), sum(sizes), min(sizes), classes), privacy)
+    # All that can be refused was: from here on there may be a folder.
     before = torch.get_num_threads()
     with ExitStack() as stack:
         torch.set_num_threads(threads or default_threads())
@@ -134,8 +137,6 @@ def train(
                 book.ledger(client.name).charge(0, "ranges", released, replayable=True)
         source = Secure() if randomness == "secure" else Seeded(seed)
         engine = LocalEngine(federation, learner, algorithm, privacy=privacy, randomness=source, book=book, fused=fused)
-        sizes = [client.size for client in federation.clients]
-        population = Population(len(federation), sum(sizes), min(sizes), classes)
         trainer = Trainer(
             algorithm,
             engine,
@@ -143,7 +144,7 @@ def train(
             server=server,
             participation=participation,
             seed=seed,
-            progress=Progress(algorithm.init(first, population, privacy)),
+            progress=Progress(start),
             rounds=rounds,
             eval_every=eval_every,
         )
