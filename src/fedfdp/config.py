@@ -41,6 +41,7 @@ class Data(Facts):
     fraction: float = 1.0
     folder: str | None = None
     seed: int | None = None
+    content: str | None = None  # SHA-256 of your own files: a run of others is refused; sweeps and tuning write it
 
     def __post_init__(self) -> None:
         super().__post_init__()

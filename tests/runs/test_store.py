@@ -1,6 +1,9 @@
 """A sweep does each run once, goes on with what was begun, and tells what failed."""
 
+import hashlib
 import json
+import os
+import random
 import signal
 import subprocess
 import sys
@@ -10,13 +13,16 @@ from dataclasses import replace
 import pytest
 
 from fedfdp import config as configs
-from fedfdp.errors import RunError
+from fedfdp.data.files.content import content_of
+from fedfdp.errors import DataError, RunError
 from fedfdp.runs.export import export
 from fedfdp.runs.folder import RunFolder
-from fedfdp.runs.launch import launch
+from fedfdp.runs.launch import launch, pinned, stored_config
 from fedfdp.runs.store import Store, find_runs
 from fedfdp.runs.sweep import Word, sweep
 from fedfdp.runs.tracking import check_tracking, flat, tracker
+from fedfdp.tuning.grid import Candidate
+from fedfdp.tuning.halving import tune
 
 SETTINGS = ["data.clients=4", "rounds=4", "eval_every=2", "model.name=linear", "algorithm.lr=1.0"]
 
@@ -73,6 +79,100 @@ def test_what_a_kill_left_before_the_run_began_is_cleared_and_nothing_else(tmp_p
     with pytest.raises(RunError, match=r"thesis\.tex"):
         store.complete(other)
     assert (store.path(other) / "thesis.tex").read_text() == "years of work"
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A run on a file of one's own: its config, and the file."""
+    rng = random.Random(0)
+    rows = [f"{town},{rng.randint(20, 90)},{rng.choice(['no', 'yes'])}" for town in ("oslo", "rome") for _ in range(60)]
+    file = tmp_path / "people.csv"
+    file.write_text("town,age,ill\n" + "\n".join(rows) + "\n")
+    (tmp_path / "run.toml").write_text(
+        'rounds = 4\neval_every = 2\nmodel = { name = "linear" }\nprivacy = { epsilon = 3.0 }\n[data]\n'
+        'source = "people.csv"\nholder = "town"\nlabel = "ill"\nclasses = ["no", "yes"]\ncolumns = { age = [0, 110] }\n'
+    )
+    return configs.load(str(tmp_path / "run.toml")).resolved(), file
+
+
+def edit(file):
+    """Another record, in as many bytes and of the same date."""
+    when, text = file.stat(), file.read_text()
+    file.write_text(text.replace("yes\n", "no \n", 1))
+    os.utime(file, ns=(when.st_atime_ns, when.st_mtime_ns))
+    assert file.stat().st_size == when.st_size
+
+
+def test_an_edited_file_is_another_run_and_the_old_one_stays(table, tmp_path):
+    config, file = table
+    store, before = Store(tmp_path / "runs"), file.read_bytes()
+    first = store.complete(config)
+    assert store.path(config) == first.path
+    assert first.config()["data"]["content"] == hashlib.sha256(before).hexdigest()
+    edit(file)
+    assert not store.finished(config)
+    second = store.complete(config)
+    assert second.path != first.path
+    assert second.identity()["data"] != first.identity()["data"]
+    file.write_bytes(before)
+    assert store.complete(config).path == first.path
+    assert len(store.runs()) == 2
+
+
+def test_tuning_on_an_edited_file_starts_anew(table, tmp_path):
+    config, file = table
+    tried = [Candidate(("algorithm.lr=1",), replace(config, name="tune"))]
+    for runs in (1, 1, 2):
+        if runs == 2:
+            edit(file)
+        tune(tried, tmp_path / "tuned", jobs=1)
+        assert len(Store(tmp_path / "tuned").runs()) == runs
+
+
+def test_resuming_on_an_edited_file_is_refused_in_one_line(table, tmp_path):
+    config, file = table
+
+    def stop(update):
+        raise KeyboardInterrupt
+
+    for out, run in (
+        (tmp_path / "plain", lambda path: launch(config, out=path, on_update=stop)),
+        (tmp_path / "stored", lambda path: launch(*pinned([config]), out=path, on_update=stop)),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            run(out)
+    edit(file)
+    for out, error, message in (
+        (
+            "plain",
+            RunError,
+            r"plain was started on other records: their fingerprint was \w{12}, now it is \w{12}; put ",
+        ),
+        ("stored", DataError, r"people\.csv: changed: data\.content is \w{12}, now it is \w{12}; put back what "),
+    ):
+        folder = RunFolder.find(tmp_path / out)
+        with pytest.raises(error, match=message) as caught:
+            launch(stored_config(folder, []), out=folder.path, resume=True)
+        assert "\n" not in str(caught.value)
+
+
+def test_the_content_of_a_folder_is_its_files_and_their_names(tmp_path):
+    for name in ("a/0/1.png", "a/1/1.png", "b/0/1.png"):
+        (tmp_path / "all" / name).parent.mkdir(parents=True)
+        (tmp_path / "all" / name).write_bytes(name.encode())
+    seen = {content_of(tmp_path / "all")}
+    (tmp_path / "all" / "a" / "1").rename(tmp_path / "all" / "a" / "2")  # another class
+    seen.add(content_of(tmp_path / "all"))
+    (tmp_path / "all" / "b").rename(tmp_path / "all" / "c")  # another holder
+    seen.add(content_of(tmp_path / "all"))
+    (tmp_path / "all" / "a" / "0" / "1.png").write_bytes(b"A/0/1.png")
+    seen.add(content_of(tmp_path / "all"))
+    assert len(seen) == 4
+    (tmp_path / "all" / ".DS_Store").write_text("not read")
+    assert content_of(tmp_path / "all") in seen
+    (tmp_path / "all" / "a" / "0" / "link.png").symlink_to("/etc/hostname")
+    with pytest.raises(DataError, match=r"link\.png: leads outside of"):
+        content_of(tmp_path / "all")
 
 
 def test_a_sweep_runs_what_is_missing_and_goes_on_after_a_failure(tmp_path):

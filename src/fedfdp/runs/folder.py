@@ -109,10 +109,13 @@ class RunFolder:
         stored = self.identity()
         for key, value in identity.items():
             if stored.get(key) != value:
-                raise RunError(
-                    f"{self.path} belongs to another run: its {key} is {str(stored.get(key))[:12]}, not "
-                    f"{str(value)[:12]}; resume it with the settings it was started with, or give another --out"
-                )
+                was, now = str(stored.get(key))[:12], str(value)[:12]
+                differs = f"belongs to another run: its {key} is {was}, not {now}"
+                fix = "resume it with the settings it was started with, or give another --out"
+                if key == "data":
+                    differs = f"was started on other records: their fingerprint was {was}, now it is {now}"
+                    fix = "put those back to resume it, or start a new run"
+                raise RunError(f"{self.path} {differs}; {fix}")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

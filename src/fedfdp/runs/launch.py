@@ -1,7 +1,7 @@
 """From a Config to a finished run: loads the records, builds the model, trains."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,10 +15,11 @@ from fedfdp.config import Config
 from fedfdp.data import Federation
 from fedfdp.data.catalog import named
 from fedfdp.data.facts import Estimate, Range
+from fedfdp.data.files.content import content_of
 from fedfdp.data.files.own import Say
 from fedfdp.data.holders import federation_of_records
 from fedfdp.data.opening import open_records, place_of
-from fedfdp.errors import RunError, SettingError
+from fedfdp.errors import DataError, RunError, SettingError
 from fedfdp.learner import loss_at
 from fedfdp.privacy.randomness import Seeded
 from fedfdp.privacy.secure import Secure
@@ -43,10 +44,27 @@ def federation_of(config: Config, *, progress: Say | None = None) -> Federation:
         deal = partial(federation_of_records, clients=settings.clients, **dealt)
         randomness = Secure() if config.randomness == "secure" else Seeded(config.seed)
         path = place_of(settings.source, settings.folder)
+        if settings.content is not None and (found := content_of(path)) != settings.content:
+            fix = "put back what this run was started on, or start a new run without data.content"
+            raise DataError(f"{path}: changed: data.content is {settings.content:.12}, now it is {found:.12}; {fix}")
         return open_records(settings, path, deal, randomness=randomness, progress=progress)
     dataset = data.load(settings.source, folder=settings.folder)
     clients = None if settings.partition == "column" else settings.clients
     return Federation.partition(dataset, clients=clients, **dealt)
+
+
+def pinned(runs: Sequence[Config]) -> list[Config]:
+    """The same with `data.content` of those on your own files, each read once: what it names cannot change unseen."""
+    known: dict[Path, str] = {}
+    found = []
+    for config in runs:
+        if not named(config.data.source) and config.data.content is None:
+            path = place_of(config.data.source, config.data.folder)
+            if path not in known:
+                known[path] = content_of(path)
+            config = replace(config, data=replace(config.data, content=known[path]))
+        found.append(config)
+    return found
 
 
 def model_of(config: Config, federation: Federation) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Many runs in one folder, each in a folder of its own named after its config: what is done is never done again.
+"""Many runs in one folder, each named after its config and the content of its files: what is done is not done again.
 
 Holds no results of its own: all it knows is read from the run folders.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from fedfdp.config import Config
 from fedfdp.errors import RunError
 from fedfdp.runs.folder import CONFIG, IDENTITY, RunFolder
-from fedfdp.runs.launch import launch
+from fedfdp.runs.launch import launch, pinned
 from fedfdp.session import Update
 
 HASH_DIGITS = 10
@@ -24,12 +24,17 @@ def short_hash(config: Config) -> str:
 
 
 class Store:
-    """The runs below one folder. Configs have to be resolved: two ways to say the same run are one run."""
+    """The runs below one folder. Configs have to be resolved: two ways to say the same run are one run.
+
+    Records in files that were edited are another run. Where a config does not say their `data.content` yet, every call
+    reads them through for it: pass `pinned` ones.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def path(self, config: Config) -> Path:
+        (config,) = pinned([config])
         return self.root / f"{config.name}-{short_hash(config)}"
 
     def run(self, config: Config) -> RunFolder:
@@ -43,6 +48,7 @@ class Store:
 
         Where another process is at the same run, this waits for it: to its end, or to its death.
         """
+        (config,) = pinned([config])
         folder = self.run(config)
         with self._alone(folder.path):
             if not folder.finished:

@@ -16,6 +16,7 @@ from typing import Literal
 
 from fedfdp.config import Config
 from fedfdp.errors import FedFDPError
+from fedfdp.runs.launch import pinned
 from fedfdp.runs.store import Store
 from fedfdp.runs.tracking import Track, tracker
 from fedfdp.session import Update
@@ -52,7 +53,7 @@ def sweep(
 ) -> dict[Path, str]:
     """Runs what is not done yet, `jobs` at a time. Returns what failed and why; the rest is in the store."""
     waiting: deque[Config] = deque()
-    for path, config in {store.path(c): replace(c, threads=1) for c in configs}.items():
+    for path, config in {store.path(c): replace(c, threads=1) for c in pinned(configs)}.items():
         if store.finished(config):
             watch(Word(path.name, "found", config.rounds or 0, config.rounds or 0))
         else:

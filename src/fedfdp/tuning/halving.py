@@ -18,6 +18,7 @@ from pathlib import Path
 from fedfdp.config import Config
 from fedfdp.errors import FedFDPError, RunError
 from fedfdp.runs.folder import RunFolder
+from fedfdp.runs.launch import pinned
 from fedfdp.runs.store import Store
 from fedfdp.runs.sweep import default_jobs
 from fedfdp.session import Update
@@ -71,7 +72,8 @@ def tune(
     """Runs candidates below `root` until few enough are left to be run to the end. Called again, it goes on."""
     ladders = [rungs(_rounds(candidate.config), eta=eta) for candidate in candidates]
     levels = max(map(len, ladders))
-    runs = [replace(c.config, threads=1, eval_every=ladder[0]) for c, ladder in zip(candidates, ladders, strict=True)]
+    tried = zip(pinned([candidate.config for candidate in candidates]), ladders, strict=True)
+    runs = [replace(config, threads=1, eval_every=ladder[0]) for config, ladder in tried]
     alive = list(range(len(candidates)))
     outcomes: dict[int, Outcome] = {}
     failed: dict[int, str] = {}
