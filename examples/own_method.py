@@ -51,5 +51,5 @@ class MyMethod(Algorithm):
             return velocity
 
         steps = self.batches(broadcast, client)
-        update = descend(broadcast.weights, steps, lr=self.lr, direction=with_momentum)
+        update = descend(broadcast.weights, steps, lr=self.rate(broadcast.round), direction=with_momentum)
         return Upload(client.name, client.records, update), Velocity(velocity)

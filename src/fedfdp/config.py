@@ -118,6 +118,8 @@ class Config:
         values = {k: v for k, v in self.to_dict().items() if k not in ("name", "eval_every", "threads", "device")}
         if self.metric == "loss":
             del values["metric"]  # so that a run keeps the name it had before there was a choice
+        if self.algorithm.lr_decay == 1.0:
+            del values["algorithm"]["lr_decay"]  # likewise
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 

@@ -2,6 +2,7 @@
 
 import math
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -121,3 +122,22 @@ def test_it_is_chosen_by_name_in_a_config(name):
     assert type(chosen.algorithm) is ALGORITHMS[name]
     assert config.from_dict(chosen.to_dict()) == chosen
     assert chosen.resolved().algorithm.lr == 0.3
+
+
+@every
+def test_a_step_size_that_decays_is_lr_times_decay_to_the_round(digits, method, privacy):
+    """Three rounds by one method with decay are three methods of one round, each with its own lr."""
+    decaying = replace(method, lr_decay=0.25)
+    options = {"privacy": privacy, "randomness": Seeded(2)}
+    by_hand = play(method, digits, learner(digits), **options)
+    for lr in (0.125, 0.03125):
+        by_hand = play(replace(method, lr=lr), digits, learner(digits), after=by_hand, **options)
+    found = played(decaying, privacy, digits)
+    assert digest(found.state.weights) == digest(by_hand.state.weights)
+    assert digest(found.state.weights) != digest(played(method, privacy, digits).state.weights)
+
+
+@pytest.mark.parametrize("decay", [0.0, -0.5, 1.01, math.nan])
+def test_a_step_size_cannot_grow_or_vanish(decay):
+    with pytest.raises(SettingError, match=r"algorithm\.lr_decay"):
+        fedfdp.FedAvg(lr_decay=decay)

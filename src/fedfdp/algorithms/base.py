@@ -124,7 +124,8 @@ class Client(Protocol):
 class Algorithm(ABC):
     """A method with its hyper-parameters. Subclasses override what differs from federated averaging."""
 
-    lr: float = 0.1
+    lr: float = 0.1  # η of the first round
+    lr_decay: float = 1.0  # what η is multiplied by after each round
     local_steps: int | None = None
     local_epochs: int | None = None
     batch_size: int = 64
@@ -138,6 +139,7 @@ class Algorithm(ABC):
 
     def __post_init__(self) -> None:
         self.require(0 < self.lr < float("inf"), "lr", "a step size above 0", "0.1 is usual")
+        self.require(0 < self.lr_decay <= 1, "lr_decay", "above 0 and at most 1", "1 keeps lr as it is, 0.99 is usual")
         for name in ("local_steps", "local_epochs"):
             value = getattr(self, name)
             self.require(value is None or value >= 1, name, "1 or more", "1 is usual")
@@ -149,6 +151,10 @@ class Algorithm(ABC):
         """A SettingError that names the hyper-parameter unless `ok`."""
         if not ok:
             raise SettingError(f"algorithm.{name}", getattr(self, name), allowed, fix)
+
+    def rate(self, round: int) -> float:
+        """η of a round, which is 0 in the first."""
+        return self.lr * self.lr_decay**round
 
     def check_privacy(self, privacy: DPSGD | None) -> None:  # noqa: B027
         """Raises where the method exists only with, or only without, privacy."""

@@ -54,7 +54,7 @@ class FedDyn(Algorithm):
             return gradient if here is start else w.add(gradient, w.subtract(here, start), scale=self.alpha)
 
         steps = self.batches(broadcast, client)
-        update = descend(start, steps, lr=self.lr, direction=dynamic_gradient)
+        update = descend(start, steps, lr=self.rate(broadcast.round), direction=dynamic_gradient)
         return Upload(client.name, client.records, update), DynMemory(w.add(own, update, scale=-self.alpha))
 
     def aggregate(self, state: DynState, uploads: Iterable[Upload]) -> DynState:

@@ -75,7 +75,7 @@ class FedFair(Algorithm):
             return w.multiply(released.gradient, self.stretch(released.loss, broadcast.loss))
 
         steps = self.batches(broadcast, client)
-        update = descend(broadcast.weights, steps, lr=self.lr, direction=fair_gradient)
+        update = descend(broadcast.weights, steps, lr=self.rate(broadcast.round), direction=fair_gradient)
         reached = w.add(broadcast.weights, update)
         return FairUpload(client.name, client.records, update, client.loss(reached)), memory
 

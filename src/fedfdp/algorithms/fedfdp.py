@@ -145,13 +145,13 @@ class FedFDP(Algorithm):
             if batch is not joint:
                 return batch.release(here, coefficient=coefficient).gradient
             count = self.loss_bound == "quantile"
-            after = None if self.loss_at == "global" else lambda g: w.add(here, g, scale=-self.lr)
+            after = None if self.loss_at == "global" else lambda g: w.add(here, g, scale=-self.rate(broadcast.round))
             query = LossQuery(memory.loss_bound, count=count, at=after)
             count_norms = self.clip_bound == "quantile"
             answers.append(batch.release(here, coefficient=coefficient, loss=query, count_norms=count_norms))
             return answers[0].gradient
 
-        update = descend(broadcast.weights, steps, lr=self.lr, direction=fair_gradient)
+        update = descend(broadcast.weights, steps, lr=self.rate(broadcast.round), direction=fair_gradient)
         loss = answers[0].loss
         assert loss is not None
         upload = FDPUpload(client.name, client.records, update, loss, answers[0].norms_within)

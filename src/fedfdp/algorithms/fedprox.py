@@ -32,5 +32,5 @@ class FedProx(Algorithm):
             return gradient if here is start else w.add(gradient, w.subtract(here, start), scale=self.mu)
 
         steps = self.batches(broadcast, client)
-        update = descend(start, steps, lr=self.lr, direction=proximal_gradient)
+        update = descend(start, steps, lr=self.rate(broadcast.round), direction=proximal_gradient)
         return Upload(client.name, client.records, update), memory

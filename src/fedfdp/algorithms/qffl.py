@@ -65,7 +65,7 @@ class QFFL(Algorithm):
             return released.gradient
 
         steps = self.batches(broadcast, client)
-        update = descend(broadcast.weights, steps, lr=self.lr, direction=gradient)
+        update = descend(broadcast.weights, steps, lr=self.rate(broadcast.round), direction=gradient)
         assert loss is not None  # there is at least one batch
         squared = max(w.squared_norm(update) - self.noise_in(update, broadcast, client), 0.0)
         return QUpload(client.name, client.records, update, loss, squared), memory
@@ -76,15 +76,15 @@ class QFFL(Algorithm):
             return 0.0
         p, clip = client.privacy, self.coefficient(broadcast, client.privacy).clip
         steps = self.private_steps(broadcast, p)
-        return steps * w.size(update) * (self.lr * p.noise * clip / (p.q * client.records)) ** 2
+        return steps * w.size(update) * (self.rate(broadcast.round) * p.noise * clip / (p.q * client.records)) ** 2
 
     def aggregate(self, state: ServerState, uploads: Iterable[QUpload]) -> ServerState:
         """w_t − Σ p_i Δ_i/Σ p_i h_i, both divided by L: Δ_i/L = −F^q_f·u, h_i/L = q_f·F^(q_f − 1)·L‖u‖² + F^q_f."""
-        total, weight = w.zeros_like(state.weights), 0.0
+        total, weight, rate = w.zeros_like(state.weights), 0.0, self.rate(state.round)
         for upload in uploads:
             loss = max(upload.loss, self.loss_floor)
             power = loss**self.q_f
             w.add_(total, upload.update, scale=upload.weight * power)
-            weight += upload.weight * (self.q_f * power / loss * upload.squared_norm / self.lr + power)
+            weight += upload.weight * (self.q_f * power / loss * upload.squared_norm / rate + power)
         moved = w.add(state.weights, total, scale=1 / weight) if weight else state.weights
         return replace(state, round=state.round + 1, weights=moved)

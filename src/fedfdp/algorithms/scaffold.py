@@ -68,9 +68,9 @@ class Scaffold(Algorithm):
             return w.add(batch.release(here, coefficient=coefficient).gradient, correction)
 
         steps = self.batches(broadcast, client)
-        update = descend(broadcast.weights, steps, lr=self.lr, direction=corrected_gradient)
+        update = descend(broadcast.weights, steps, lr=self.rate(broadcast.round), direction=corrected_gradient)
         # c_i⁺ − c_i = (w_t − w_i)/(Kη) − c
-        change = w.subtract(w.multiply(update, -1 / (taken * self.lr)), broadcast.control)
+        change = w.subtract(w.multiply(update, -1 / (taken * self.rate(broadcast.round))), broadcast.control)
         upload = ScaffoldUpload(client.name, client.records, update, change)
         return upload, ScaffoldMemory(w.add(own, change))
 
