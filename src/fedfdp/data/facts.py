@@ -161,6 +161,9 @@ def columns_of(facts: Facts, names: list[str], file: str) -> list[Column]:
     An entry may be a pattern (`"mean *"`): its columns follow in alphabetical order, so files may order theirs freely.
     """
     given, known = facts.columns or {}, set(names)
+    if facts.label is not None and facts.label in given:
+        allowed = "it is data.label: as an input it would give away the answer"
+        raise SettingError(f"data.columns.{facts.label}", given[facts.label], allowed, "leave it out of [data.columns]")
     named = {column for column in (facts.holder, facts.label, facts.test, facts.unit) if column is not None}
     aside = named | set(facts.ignore or ()) | set(given)
     found: list[Column] = []

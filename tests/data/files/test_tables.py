@@ -13,6 +13,7 @@ from fedfdp.data.facts import Facts
 from fedfdp.data.files import own, tables
 from fedfdp.data.files.encode import scaled
 from fedfdp.data.files.own import read_inputs, read_records
+from fedfdp.errors import SettingError
 from own_files import CSV, facts
 
 # age 20 of [0, 110] → 20/110·2 − 1; stay 1.5 of [0, 60] → −0.95; then one input each for f and m
@@ -133,6 +134,12 @@ def test_regression_targets_are_scaled_from_their_range(read):
     about = Facts(label="y", target=(100.0, 300.0), columns={"v": [0, 4]})
     got = read("v,y\n1,100\n2,250\n3,900\n", about)
     assert (got.y.dtype, got.y.tolist(), got.classes) == (torch.float32, [-1.0, 0.5, 1.0], None)
+
+
+def test_what_is_predicted_is_no_input(read):
+    about = Facts(label="y", classes=2, columns={"v": [0, 4], "y": {"categories": [0, 1]}})
+    with pytest.raises(SettingError, match=r"data\.columns\.y = .*: it is data\.label: as an input it would give away"):
+        read("v,y\n1,0\n2,1\n", about)
 
 
 def test_a_test_column_marks_rows(read):

@@ -67,10 +67,16 @@ def _table(path: Path) -> Description:
             if len(values[name]) <= FEW:
                 values[name].update(text for text in encode.distinct(column, Place(str(path), name))[0] if text)
     found = tuple(Found(n, types[n], missing[n], min(len(values[n]), FEW + 1)) for n in table.names)
-    lines = [f'[data]\nsource = "{path.name}"\nholder = "…"\nlabel = "…"\nclasses = ["…", "…"]\n\n[data.columns]']
+    texts = [c for c in found if c.type in ("string", "large_string", "bool") or c.type.startswith("dictionary")]
+    free = ", ".join(f'"{column.name}"' for column in texts if (column.different or 0) > FEW)
+    lines = [f'[data]\nsource = "{path.name}"\nholder = "…"\nlabel = "…"\nclasses = ["…", "…"]']
+    lines += [f"ignore = [{free}]  # texts of many kinds", ""] if free else [""]
+    lines.append("[data.columns]  # without those of holder and label")
     for column in found:
-        plain = column.type in ("string", "large_string", "bool") or column.type.startswith("dictionary")
-        lines.append(f'"{column.name}" = ' + ('["…", "…"]  # categories' if plain else "[low, high]"))
+        if column not in texts:
+            lines.append(f'"{column.name}" = [low, high]')
+        elif (column.different or 0) <= FEW:
+            lines.append(f'"{column.name}" = ["…", "…"]  # categories')
     return Description(str(path), records, found, "\n".join(lines))
 
 
