@@ -1,5 +1,6 @@
 """fedfdp data check: what a data holder should know before training. Its output is not private, and says so."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from fedfdp.algorithms import Algorithm
     from fedfdp.data.files.describe import Description
     from fedfdp.data.review import Review
 
@@ -20,8 +22,6 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")] = False,
 ) -> None:
     """Look over your own records before training: shapes, types, classes, sizes, duplicates, with advice."""
-    import dataclasses
-
     from fedfdp import config as configs
 
     if source.endswith(".toml") or source in configs.presets():
@@ -55,7 +55,24 @@ def _reviewed(source: str, overrides: list[str]) -> "Review":
     own = not named(config.data.source)
     columns = review_columns(config.data, place_of(config.data.source, config.data.folder)) if own else []
     step = config.algorithm.events(None, config.privacy) if config.privacy else ()
-    return review(federation, config.privacy, step=step, columns=columns, names=class_names(config.data))
+    found = review(
+        federation,
+        config.privacy,
+        step=step,
+        default_lr=_default_lr(config.algorithm),
+        columns=columns,
+        names=class_names(config.data),
+    )
+    if federation.classes is None and getattr(config.algorithm, "initial_loss", 0.0) is None:
+        guess = "algorithm.initial_loss is not given, and regression needs it: 0.3 suits targets in [−1, 1]"
+        found = dataclasses.replace(found, advice=(*found.advice, guess))
+    return found
+
+
+def _default_lr(algorithm: "Algorithm") -> float | None:
+    """The step size, if it is the method's own."""
+    own = next(field.default for field in dataclasses.fields(algorithm) if field.name == "lr")
+    return algorithm.lr if algorithm.lr == own else None
 
 
 def _show_review(found: "Review") -> None:
