@@ -20,7 +20,7 @@ from fedfdp.runs.launch import federation_of, launch
 COMMON = ["rounds=200", "eval_every=200", "seed=0", "server.average=0.95"]
 PRIVATE = ["privacy.sigma=1.0", "privacy.epsilon=20", "privacy.accountant=rdp"]
 OWN = {
-    "fedfair": ["privacy=none", "algorithm.lr=0.1", "algorithm.local_epochs=1", "rounds=50", "server.average=0.9"],
+    "fedfair": ["privacy=none", "algorithm.lr=0.1", "algorithm.local_epochs=1", "rounds=40", "server.average=0.9"],
     "feddyn": ["algorithm.alpha=0.03"],
     "qffl": ["algorithm.q_f=0.5"],
     # With C = 0.1 its rule asks for 100 steps a round and the budget is gone in six; the step η·C is the same here.

@@ -157,3 +157,9 @@ def test_across_machines_only_declared_records_are_noted():
         clients = (Member("north", 7), Member("south", 3))
 
     assert holdings(Nodes()) == {"names": ["north", "south"], "train": [7, 3], "test": None, "classes": None}
+
+
+def test_the_hash_of_the_records_is_not_shown(write_run):
+    run = write_run(settings={"data": {"source": "holders.csv", "content": "c0ffee"}})
+    assert facts(run)["runs"][0]["settings"]["data.source"] == "holders.csv"
+    assert "c0ffee" not in str(facts(run))
