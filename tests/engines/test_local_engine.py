@@ -1,5 +1,6 @@
 """Many clients in one pass: each gets its own batch, its own noise, its own sum, whatever a method does with them."""
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -188,3 +189,14 @@ def test_what_is_computed_a_second_time_draws_from_its_key_too(order):
         torch.manual_seed(seed)
         found.append(uploads(run))
     assert all(torch.equal(vector, found[1][name]) for name, vector in found[0].items())
+
+
+def test_a_client_that_drew_nobody_has_no_loss_to_watch():
+    chance = torch.Generator().manual_seed(0)
+    lonely = {f"c{i}": (torch.randn(1, 6, generator=chance), torch.tensor([i % 3])) for i in range(6)}
+    run = engine(
+        fedfdp.FedAvg(lr=0.1), Seeded(1), federation=Federation.from_clients(lonely, test_fraction=0.0, classes=3)
+    )
+    list(run.round(Broadcast(0, run.learner.initial()), {}, watch=True))
+    assert 0 < len(run.local_losses) < 4  # of the four that can pay, at q below a half
+    assert all(math.isfinite(loss) for loss in run.local_losses.values())

@@ -139,7 +139,7 @@ class LocalEngine:
                 f"(noise multipliers {', '.join(str(event.sigmas) for event in client.released)}); "
                 f"nothing was uploaded: correct `events` or `joint_event`"
             )
-        if watch and client.last_positions is not None:
+        if watch and client.last_positions is not None and len(client.last_positions):  # no records, no loss
             x, y = client.data.train.take(client.last_positions)
             reached = w.add(broadcast.weights, upload.update)
             with self.learner.randomly(self.randomness, client.key("watch")):
