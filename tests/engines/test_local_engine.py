@@ -197,6 +197,9 @@ def test_a_client_that_drew_nobody_has_no_loss_to_watch():
     run = engine(
         fedfdp.FedAvg(lr=0.1), Seeded(1), federation=Federation.from_clients(lonely, test_fraction=0.0, classes=3)
     )
-    list(run.round(Broadcast(0, run.learner.initial()), {}, watch=True))
-    assert 0 < len(run.local_losses) < 4  # of the four that can pay, at q below a half
-    assert all(math.isfinite(loss) for loss in run.local_losses.values())
+    found = []
+    for round in range(10):
+        list(run.round(Broadcast(round, run.learner.initial()), {}, watch=True))
+        found += run.local_losses.values()
+    assert 0 < len(found) < 40  # four can pay, and each draws its record with probability 0.3
+    assert all(math.isfinite(loss) for loss in found)
