@@ -81,7 +81,7 @@ def _profile(models: list[str], clients: list[int], markdown: Path | None) -> No
     console.print(shown)
     console.print(_conditions())
     if markdown is not None:
-        page = tables.markdown_table(head, lines) + f"\n{_conditions()}\n"
+        page = tables.markdown_table(head, lines) + f"\n\n{_conditions()}\n"
         tables.write_markdown(page, markdown, marker="fedfdp bench --profile")
 
 
