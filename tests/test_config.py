@@ -177,3 +177,13 @@ def test_none_leaves_a_setting_to_be_solved():
     assert config.load("paper-mnist-nonprivate", ["rounds=none"]).rounds is None
     with pytest.raises(SettingError, match=r"algorithm\.lr"):
         config.load("default", ["algorithm.lr=none"])
+
+
+def test_a_setting_that_older_runs_do_not_know_counts_only_if_it_was_chosen():
+    """Else none of them could be resumed: their folder, ledger and coordinator hold the hash of their settings."""
+    old = config.load("digits", [])
+    assert "lr_decay" not in config.algorithm_settings(old.algorithm)
+    new = config.load("digits", ["algorithm.lr_decay=0.9"])
+    assert config.algorithm_settings(new.algorithm)["lr_decay"] == 0.9
+    assert old.fingerprint() != new.fingerprint()
+    assert old.to_dict()["algorithm"]["lr_decay"] == 1.0

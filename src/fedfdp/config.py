@@ -118,9 +118,16 @@ class Config:
         values = {k: v for k, v in self.to_dict().items() if k not in ("name", "eval_every", "threads", "device")}
         if self.metric == "loss":
             del values["metric"]  # so that a run keeps the name it had before there was a choice
-        if self.algorithm.lr_decay == 1.0:
-            del values["algorithm"]["lr_decay"]  # likewise
+        values["algorithm"] = algorithm_settings(self.algorithm)
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def algorithm_settings(algorithm: Algorithm) -> dict[str, Any]:
+    """A method by name with its settings, for what is hashed: one that older runs do not know counts if chosen."""
+    values = {"name": algorithm_name(algorithm), **plain(algorithm)}
+    if algorithm.lr_decay == 1.0:
+        del values["lr_decay"]
+    return values
 
 
 def algorithm_name(algorithm: Algorithm) -> str:

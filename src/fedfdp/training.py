@@ -17,7 +17,7 @@ from fedfdp import models
 from fedfdp.algorithms import Algorithm, FedFDP
 from fedfdp.algorithms.base import Population
 from fedfdp.budget import resolve_privacy
-from fedfdp.config import algorithm_name
+from fedfdp.config import algorithm_settings
 from fedfdp.data import Federation
 from fedfdp.engines.local import LocalEngine
 from fedfdp.errors import SettingError, nearest
@@ -93,7 +93,7 @@ def train(
     learner = Learner(model, loss or (squared_error if classes is None else cross_entropy), device=_device(device))
     first = learner.initial()
     settings = {
-        "algorithm": {"name": algorithm_name(algorithm), **plain(algorithm)},
+        "algorithm": algorithm_settings(algorithm),
         "privacy": plain(privacy) if privacy else {},
         "server": plain(server),
         "participation": plain(participation),

@@ -141,3 +141,11 @@ def test_a_step_size_that_decays_is_lr_times_decay_to_the_round(digits, method, 
 def test_a_step_size_cannot_grow_or_vanish(decay):
     with pytest.raises(SettingError, match=r"algorithm\.lr_decay"):
         fedfdp.FedAvg(lr_decay=decay)
+
+
+@every
+def test_a_step_size_that_decayed_to_nothing_divides_nothing_by_zero(digits, method, privacy):
+    end = played(replace(method, lr_decay=1e-200), privacy, digits)
+    assert all(torch.isfinite(tensor).all() for tensor in end.state.weights.values())
+    assert method.rate(10**9) == method.lr  # without decay
+    assert 0 < replace(method, lr_decay=0.5).rate(10**6) < 1e-19

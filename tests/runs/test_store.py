@@ -254,6 +254,8 @@ def test_measures_go_to_the_tracker_at_every_evaluation(tmp_path, monkeypatch):
 
 def test_flat_settings():
     assert flat({"a": 1, "b": {"c": {"d": 2}, "e": 3}}) == {"a": 1, "b.c.d": 2, "b.e": 3}
+    own = {"data": {"source": "a.csv", "content": "c0ffee"}}
+    assert flat(own) == {"data.source": "a.csv"}  # the hash of the files is not for showing around
 
 
 @pytest.mark.slow

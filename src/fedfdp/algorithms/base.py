@@ -16,6 +16,8 @@ from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.records import Weights
 
+SMALLEST_RATE = 1e-20  # where a step size that decays ends: no weight is moved by such a step
+
 
 @dataclass(frozen=True)
 class Population:
@@ -153,8 +155,8 @@ class Algorithm(ABC):
             raise SettingError(f"algorithm.{name}", getattr(self, name), allowed, fix)
 
     def rate(self, round: int) -> float:
-        """η of a round, which is 0 in the first."""
-        return self.lr * self.lr_decay**round
+        """η of a round, the first being round 0; never so small that dividing by it fails."""
+        return max(self.lr * self.lr_decay**round, min(self.lr, SMALLEST_RATE))
 
     def check_privacy(self, privacy: DPSGD | None) -> None:  # noqa: B027
         """Raises where the method exists only with, or only without, privacy."""

@@ -145,6 +145,7 @@ def _per_client(measured: dict[str, list[float | None]], names: list[str] | None
 
 
 def _short(name: str) -> str:
+    name = " ".join(name.split())
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 

@@ -15,7 +15,7 @@ from fedfdp.privacy.accounting import Event
 Range = tuple[float, float]
 PRIVATE = "private"
 
-_WHOLE = re.compile(r"([+-]?\d+)\.0*")
+_WHOLE = re.compile(r"([+-]?\d{1,18})\.0*", re.ASCII)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,6 @@ def _run(folder: RunFolder) -> dict[str, Any]:
     config = folder.config()
     history = [e for e in folder.metrics() if isinstance(e, dict) and isinstance(e.get("round"), int)]
     settings = flat(config)
-    settings.pop("data.content", None)  # who knows all records but one could try that one: not for showing around
     last = history[-1] if history else {}
     summary = folder.summary() if folder.finished else last
     result = {name: summary.get(name) for name in RESULTS}

@@ -48,6 +48,8 @@ def federation_of(config: Config, *, progress: Say | None = None) -> Federation:
             fix = "put back what this run was started on, or start a new run without data.content"
             raise DataError(f"{path}: changed: data.content is {settings.content:.12}, now it is {found:.12}; {fix}")
         return open_records(settings, path, deal, randomness=randomness, progress=progress)
+    if settings.content is not None:
+        raise SettingError("data.content", settings.content, "only for files of your own", "leave it out")
     dataset = data.load(settings.source, folder=settings.folder)
     clients = None if settings.partition == "column" else settings.clients
     return Federation.partition(dataset, clients=clients, **dealt)

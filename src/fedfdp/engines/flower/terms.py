@@ -12,7 +12,7 @@ from torch import nn
 
 from fedfdp import algorithms, models
 from fedfdp.algorithms import Algorithm
-from fedfdp.config import Config, Model, algorithm_name
+from fedfdp.config import Config, Model, algorithm_settings
 from fedfdp.errors import SettingError
 from fedfdp.learner import Learner, cross_entropy, squared_error
 from fedfdp.privacy.dpsgd import DPSGD
@@ -40,7 +40,7 @@ class Terms:
         privacy = None if config.privacy is None else plain(config.privacy)
         if privacy is not None:
             privacy.pop("budgets", None)  # what others may spend is not this node's business
-        method = {"name": algorithm_name(config.algorithm), **plain(config.algorithm)}
+        method = algorithm_settings(config.algorithm)
         return cls(method, plain(config.model), privacy, config.seed if seeded else None, config.seed)
 
     @classmethod
