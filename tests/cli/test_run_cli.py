@@ -131,7 +131,7 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     import time
 
     command = [str(Path(sys.executable).with_name("fedfdp")), "run"]
-    settings = ["digits", "--set", "rounds=120", "--set", "eval_every=10", "--json"]
+    settings = ["digits", "--set", "rounds=300", "--set", "privacy.sigma=none", "--set", "eval_every=10", "--json"]
     whole = subprocess.run([*command, *settings, "--out", "whole"], cwd=tmp_path, capture_output=True, check=True)
     process = subprocess.Popen([*command, *settings, "--out", "cut"], cwd=tmp_path, stderr=subprocess.DEVNULL)
     while not (tmp_path / "cut" / "checkpoint").exists():
@@ -153,7 +153,10 @@ def test_an_interrupt_leaves_a_resumable_folder(tmp_path):
 
     command = [str(Path(sys.executable).with_name("fedfdp")), "run"]
     process = subprocess.Popen(
-        [*command, "digits", "--set", "rounds=500", "--out", "cut"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        [*command, "digits", "--set", "rounds=500", "--set", "privacy.epsilon=none", "--out", "cut"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     while not (tmp_path / "cut" / "ledger.jsonl").exists():
         time.sleep(0.05)
