@@ -119,9 +119,8 @@ class ALIDPFL(Algorithm):
                 released.append(answer)
             return answer.gradient
 
-        update = descend(
-            broadcast.weights, self.batches(broadcast, client), lr=self.rate(broadcast.round), direction=gradient
-        )
+        steps = self.batches(broadcast, client)
+        update = descend(broadcast.weights, steps, lr=self.rate(broadcast.round), direction=gradient)
         loss = released[0].loss
         assert loss is not None
         # a copy, since the clients share the broadcast's tensors and a checkpoint holds each tensor once
