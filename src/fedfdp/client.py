@@ -5,7 +5,7 @@ Whatever a method asks, nothing but noised values comes out of a private batch, 
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -197,9 +197,8 @@ class PrivateBatch:
         return ready.answer if ready is not None and ready.answers(weights, coefficient) else None
 
     def _computed(self, weights: Weights, coefficient: Coefficient) -> Answer:
-        """g̃ = (Σ c_j g_j + σC·N(0, I)) / (q·n_i); an empty batch still releases noise."""
         total = self._clipped(weights, coefficient)
-        self._noised(total.flat, self.privacy.noise * total.sensitivity, "noise")
+        noise_gradients_(total.flat[None], total.sensitivity, [self.client], self.step)
         return Answer(named_like(weights, total), total.losses, total.norms)
 
     def _clipped(self, weights: Weights, coefficient: Coefficient) -> ClippedSum:
@@ -209,11 +208,22 @@ class PrivateBatch:
         return self.client.learner.clipped(weights, *self._records(), coefficient)
 
     def _noised_number(self, value: float, scale: float, purpose: str) -> float:
-        return float(self._noised(torch.tensor([value], dtype=torch.float64), scale, purpose))
-
-    def _noised(self, sums: Tensor, scale: float, purpose: str) -> Tensor:
         client, keys = self.client, [self.client.noise_key(self.step, purpose)]
-        return noised_(sums[None], keys, scale=scale, divisors=[client.expected], randomness=client.randomness)
+        sums = torch.tensor([[value]], dtype=torch.float64)
+        return float(noised_(sums, keys, scale=scale, divisors=[client.expected], randomness=client.randomness))
+
+
+def noise_gradients_(sums: Tensor, sensitivity: float, clients: Sequence[LocalClient], step: int = 0) -> None:
+    """g̃_i = (Σ c_j g_j + σC·N(0, I)) / (q·n_i) in place, a row a client; an empty batch still releases noise."""
+    privacy = clients[0].privacy
+    assert privacy is not None
+    noised_(
+        sums,
+        [client.noise_key(step) for client in clients],
+        scale=privacy.noise * sensitivity,
+        divisors=[client.expected for client in clients],
+        randomness=clients[0].randomness,
+    )
 
 
 def named_like(weights: Weights, total: ClippedSum) -> Weights:

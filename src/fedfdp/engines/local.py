@@ -12,14 +12,13 @@ from torch import Tensor
 
 from fedfdp import weights as w
 from fedfdp.algorithms.base import Algorithm
-from fedfdp.client import Answer, LocalClient, Prefetched, named_like
+from fedfdp.client import Answer, LocalClient, Prefetched, named_like, noise_gradients_
 from fedfdp.data import ClientData, Federation
 from fedfdp.errors import BudgetError, FedFDPError
 from fedfdp.learner import Learner
 from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
-from fedfdp.privacy.noise import noised_
 from fedfdp.privacy.randomness import Key, Randomness
 from fedfdp.records import digest
 
@@ -105,7 +104,6 @@ class LocalEngine:
 
     def _prefetch(self, clients: Sequence[LocalClient], broadcast: Any) -> None:
         """Every client's first answer at the broadcast weights, in one pass over all their batches."""
-        assert self.privacy is not None
         batches = [client.poisson(0) for client in clients]
         x, y = self._records_of(clients, batches)
         sizes = [len(batch) for batch in batches]
@@ -113,13 +111,7 @@ class LocalEngine:
         key = Key("", broadcast.round, clients[0].attempt, f"pass from {clients[0].name}")
         with self.learner.randomly(self.randomness, key):
             total = self.learner.clipped(broadcast.weights, x, y, coefficient, sizes)
-        noised_(
-            total.flat,
-            [client.noise_key() for client in clients],
-            scale=self.privacy.noise * total.sensitivity,
-            divisors=[client.expected for client in clients],
-            randomness=self.randomness,
-        )
+        noise_gradients_(total.flat, total.sensitivity, clients)
         parts = (total.flat.unbind(), torch.split(total.losses, sizes), torch.split(total.norms, sizes))
         for client, gradient, losses, norms in zip(clients, *parts, strict=True):
             named = named_like(broadcast.weights, replace(total, flat=gradient))
