@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
-    print("| method | everyone | with dropouts and stragglers | ledgers right | ε |")
+    print("| method | everyone | with dropouts and stragglers | ledgers right | ε of the second |")
     print("| --- | ---: | ---: | --- | ---: |")
     for method in ALGORITHMS:
         cells, right, spent = [], [], None
