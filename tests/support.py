@@ -1,11 +1,18 @@
 """Stand-ins that several tests share."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fedfdp.privacy.randomness import Key, Seeded
+from fedfdp.privacy.randomness import Floats, Key, Randomness, Seeded
+
+
+def normal(source: Randomness, count: int, key: Key) -> Tensor:
+    """The noise of that key by itself."""
+    return source.noised_(torch.zeros(1, count), [key], scale=1.0, divisors=[1.0])[0]
 
 
 @dataclass(frozen=True)
@@ -20,12 +27,16 @@ class Given:
     def repeatable(self) -> bool:
         return True
 
-    def uniform(self, count: int, key: Key) -> Tensor:
-        return torch.full((count,), 1.0 if self.empty else 0.0, dtype=torch.float64)
+    def uniform(self, count: int, key: Key) -> Floats:
+        return np.full(count, 1.0 if self.empty else 0.0)
 
-    def normal(self, count: int, key: Key) -> Tensor:
+    def noised_(self, sums: Tensor, keys: Sequence[Key], *, scale: float, divisors: Sequence[float]) -> Tensor:
+        self.keys.extend(keys)
+        return sums.add_(scale * self.noise).div_(torch.tensor(divisors)[:, None])
+
+    def noised(self, value: float, key: Key, *, scale: float, divisor: float) -> float:
         self.keys.append(key)
-        return torch.full((count,), self.noise)
+        return (value + scale * self.noise) / divisor
 
     def generator(self, key: Key) -> torch.Generator:
         return Seeded(0).generator(key)

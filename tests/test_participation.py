@@ -11,6 +11,7 @@ from fedfdp.algorithms.base import Population, Upload
 from fedfdp.errors import SettingError
 from fedfdp.models import build
 from fedfdp.participation import Participation
+from fedfdp.trainer import Trainer
 
 NAMES = [f"c{i}" for i in range(20)]
 PRIVATE = fedfdp.DPSGD(epsilon=8.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5)
@@ -93,6 +94,16 @@ def test_late_replies_arrive_in_asynchronous_mode(digits):
     run(digits, participation=rule, rounds=30, on_update=lambda update: took_part.append(update.step.took_part))
     assert sum(took_part) >= 4 * 30 - 8  # all but what is on its way at the end
     assert max(took_part) > 4
+
+
+def test_a_reply_on_its_way_keeps_its_own_update_and_not_that_of_all_clients(digits, monkeypatch):
+    progress = []
+    run_round = Trainer.run
+    monkeypatch.setattr(Trainer, "run", lambda self: (progress.append(self) or step for step in run_round(self)))
+    run(digits, participation=Participation(stragglers=0.9, delay=3, asynchronous=True))
+    updates = [reply.upload.update for reply in progress[-1].progress.late]
+    assert updates
+    assert all(u.vector.untyped_storage().nbytes() == 4 * u.vector.numel() for u in updates)
 
 
 def test_a_round_that_no_one_attends_does_not_end_the_run(digits):

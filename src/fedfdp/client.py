@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfdp.algorithms.base import Batch, LossQuery, Released
@@ -22,9 +23,8 @@ from fedfdp.learner import Learner
 from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.clipping import ClippedSum
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.noise import noised_
 from fedfdp.privacy.randomness import Key, Randomness
-from fedfdp.weights import Flat, Weights
+from fedfdp.weights import Flat, Shapes, Weights
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Answer:
     """What a private batch gives at some weights. Only the gradient may leave as it is."""
 
     gradient: Weights  # g̃, noised
-    losses: Tensor  # of each unit drawn, not noised, and so are the norms
-    norms: Tensor
+    losses: NDArray[np.float64]  # of each unit drawn, not noised, and so are the norms
+    norms: NDArray[np.floating]
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class LocalClient:
         assert self.privacy is not None
         if step not in self._drawn:
             draws = self.randomness.uniform(self.records, self.key(f"batch {step}"))
-            self._drawn[step] = torch.from_numpy(np.flatnonzero(draws.numpy() < self.privacy.q))
+            self._drawn[step] = torch.from_numpy(np.flatnonzero(draws < self.privacy.q))
         return self._drawn[step]
 
     def loss(self, weights: Weights) -> float:
@@ -154,19 +154,19 @@ class PrivateBatch:
             answer = ready or self._computed(weights, coefficient)
             losses = answer.losses
             if loss is not None and loss.at is not None:
-                losses = self._by_unit(client.learner.private_losses(loss.at(answer.gradient), *self._records()))
+                there = client.learner.private_losses(loss.at(answer.gradient), *self._records())
+                losses = self._by_unit(there).double().numpy(force=True)
 
         released_loss = losses_within = norms_within = None
         if loss is not None:
-            each = losses.double().numpy(force=True)
-            clamped = np.fmin(np.fmax(each, 0.0), loss.bound)  # one that is not a number counts as 0
-            released_loss = self._noised_number(clamped.sum(), self.privacy.sigma_loss * loss.bound, "loss")
+            clamped = np.fmin(np.fmax(losses, 0.0), loss.bound)  # one that is not a number counts as 0
+            released_loss = self._noised(clamped.sum(), self.privacy.sigma_loss * loss.bound, "loss")
             if loss.count:
-                within = int(np.count_nonzero(each <= loss.bound))
-                losses_within = self._noised_number(within, self.privacy.sigma_count, "losses within")
+                within = int(np.count_nonzero(losses <= loss.bound))
+                losses_within = self._noised(within, self.privacy.sigma_count, "losses within")
         if count_norms:
-            within = int(np.count_nonzero(answer.norms.numpy(force=True) <= coefficient.clip))
-            norms_within = self._noised_number(within, self.privacy.sigma_count, "norms within")
+            within = int(np.count_nonzero(answer.norms <= coefficient.clip))
+            norms_within = self._noised(within, self.privacy.sigma_count, "norms within")
         return Released(answer.gradient, released_loss, losses_within, norms_within)
 
     def _positions(self) -> Tensor:
@@ -199,7 +199,7 @@ class PrivateBatch:
     def _computed(self, weights: Weights, coefficient: Coefficient) -> Answer:
         total = self._clipped(weights, coefficient)
         noise_gradients_(total.flat[None], total.sensitivity, [self.client], self.step)
-        return Answer(named_like(weights, total), total.losses, total.norms)
+        return Answer(named_like(weights, total.flat, total.shapes), *exact(total))
 
     def _clipped(self, weights: Weights, coefficient: Coefficient) -> ClippedSum:
         counts = self._counts()
@@ -207,27 +207,32 @@ class PrivateBatch:
             return self.client.learner.clipped_by_person(weights, *self._records(), coefficient, counts)
         return self.client.learner.clipped(weights, *self._records(), coefficient)
 
-    def _noised_number(self, value: float, scale: float, purpose: str) -> float:
-        client, keys = self.client, [self.client.noise_key(self.step, purpose)]
-        sums = torch.tensor([[value]], dtype=torch.float64)
-        return float(noised_(sums, keys, scale=scale, divisors=[client.expected], randomness=client.randomness))
+    def _noised(self, value: float, scale: float, purpose: str) -> float:
+        client = self.client
+        key = client.noise_key(self.step, purpose)
+        return client.randomness.noised(value, key, scale=scale, divisor=client.expected)
 
 
 def noise_gradients_(sums: Tensor, sensitivity: float, clients: Sequence[LocalClient], step: int = 0) -> None:
     """g̃_i = (Σ c_j g_j + σC·N(0, I)) / (q·n_i) in place, a row a client; an empty batch still releases noise."""
     privacy = clients[0].privacy
     assert privacy is not None
-    noised_(
+    clients[0].randomness.noised_(
         sums,
         [client.noise_key(step) for client in clients],
         scale=privacy.noise * sensitivity,
         divisors=[client.expected for client in clients],
-        randomness=clients[0].randomness,
     )
 
 
-def named_like(weights: Weights, total: ClippedSum) -> Weights:
-    """The sums as weights, of the type of these."""
+def named_like(weights: Weights, sums: Tensor, shapes: Shapes) -> Weights:
+    """A row of sums as weights, of the type of these."""
+    named = Flat(sums, shapes)
     if isinstance(weights, Flat):
-        return Flat(total.flat.to(weights.vector.dtype), total.shapes)
-    return {name: gradient.to(weights[name].dtype) for name, gradient in total.grads.items()}
+        return named if sums.dtype == weights.vector.dtype else named.like(sums.to(weights.vector.dtype))
+    return {name: gradient.to(weights[name].dtype) for name, gradient in named.items()}
+
+
+def exact(total: ClippedSum) -> tuple[NDArray[np.float64], NDArray[np.floating]]:
+    """Losses and norms of the units drawn, for what is counted and clamped before it is noised."""
+    return total.losses.double().numpy(force=True), total.norms.numpy(force=True)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fedfdp import weights as w
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.evaluation import Evaluator
 from fedfdp.fairness.metrics import ClientResults, measures, psi
@@ -165,7 +166,8 @@ class _Arrivals:
                 continue  # past the deadline: the client knows it too, and remembers the round as one it missed
             self.memories[upload.client] = memory
             if delay is not None:
-                self.late.append(Late(now, now + delay, upload))
+                kept = replace(upload, update=w.clone(upload.update))  # not with the sums of a whole wave of clients
+                self.late.append(Late(now, now + delay, kept))
                 continue
             self.used += 1
             yield upload

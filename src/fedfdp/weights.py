@@ -1,4 +1,4 @@
-"""Weights, which are dicts of tensors by parameter name, and arithmetic on them. Nothing changes its inputs but `add_`.
+"""Weights, which are dicts of tensors by parameter name, and arithmetic on them. Only what ends in _ changes an input.
 
 Where the tensors are views of one vector (`Flat`), an operation on all of them is one on the vector. The numbers are
 the same to the last bit: every operation here treats each weight by itself.
@@ -120,6 +120,13 @@ def multiply(weights: Weights, factor: float) -> Weights:
     if isinstance(weights, Flat):
         return weights.like(weights.vector * factor)
     return {name: tensor * factor for name, tensor in weights.items()}
+
+
+def multiply_(weights: Weights, factor: float) -> Weights:
+    """The same in place, where the weights are not needed as they were."""
+    for tensor in [weights.vector] if isinstance(weights, Flat) else weights.values():
+        tensor.mul_(factor)
+    return weights
 
 
 def add_(total: Weights, other: Weights, scale: float = 1.0) -> None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedfdp import weights as w
 from fedfdp.algorithms import ALGORITHMS, Algorithm, FedAvg, FedFDP
@@ -23,7 +23,7 @@ from fedfdp.data import Federation
 from fedfdp.errors import FedFDPError, SettingError
 from fedfdp.learner import Learner, cross_entropy
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.randomness import Key
+from fedfdp.privacy.randomness import Floats, Key
 from fedfdp.records import digest
 from rounds import population
 from support import Given
@@ -41,7 +41,7 @@ ROUNDING = 1 + 1e-5
 class Without(Given):
     """Batches of every record but one."""
 
-    def uniform(self, count: int, key: Key) -> Tensor:
+    def uniform(self, count: int, key: Key) -> Floats:
         draws = super().uniform(count, key)
         draws[CANARY] = 1.0
         return draws
@@ -84,7 +84,8 @@ class _Kept:
 
     def release(self, weights: w.Weights, **question: Any) -> Released:
         answer = self.batch.release(weights, **question)
-        self.client.kept.append((weights, question, answer))
+        kept = replace(answer, gradient=w.clone(answer.gradient))  # the method may change its own in place
+        self.client.kept.append((weights, question, kept))
         return answer
 
 
@@ -104,7 +105,8 @@ class _Again:
     kept: list[Any]
 
     def release(self, weights: w.Weights, **question: Any) -> Released:
-        return self.kept.pop(0)[2]
+        answer = self.kept.pop(0)[2]
+        return replace(answer, gradient=w.clone(answer.gradient))
 
 
 # The checker --------------------------------------------------------------------------------------------------------

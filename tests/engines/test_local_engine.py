@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ from fedfdp.data import Federation
 from fedfdp.engines.local import LocalEngine, Request
 from fedfdp.learner import Learner, cross_entropy
 from fedfdp.privacy.ledger import LedgerBook
-from fedfdp.privacy.randomness import Key, Randomness, Seeded
+from fedfdp.privacy.randomness import Floats, Key, Randomness, Seeded
 from fedfdp.privacy.secure import Secure
 
 PRIVATE = fedfdp.DPSGD(epsilon=50.0, sigma=1.0, q=0.3, clip=0.5, accountant="rdp", budgets={"c1": 0.01, "c4": 0.01})
@@ -52,11 +53,15 @@ class Watched:
         self.source, self.repeatable = source, source.repeatable
         self.drawn: list[Key] = []
 
-    def normal(self, count: int, key: Key) -> Tensor:
-        self.drawn.append(key)
-        return self.source.normal(count, key)
+    def noised_(self, sums: Tensor, keys: Sequence[Key], **settings: Any) -> Tensor:
+        self.drawn += keys
+        return self.source.noised_(sums, keys, **settings)
 
-    def uniform(self, count: int, key: Key) -> Tensor:
+    def noised(self, value: float, key: Key, **settings: Any) -> float:
+        self.drawn.append(key)
+        return self.source.noised(value, key, **settings)
+
+    def uniform(self, count: int, key: Key) -> Floats:
         return self.source.uniform(count, key)
 
     def generator(self, key: Key) -> torch.Generator:
@@ -72,7 +77,7 @@ def holders() -> Federation:
 
 def engine(method: Algorithm, source: Any, *, fused: bool = True, federation: Federation | None = None) -> LocalEngine:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 60), nn.Tanh(), nn.Linear(60, 3))  # more weights than FEW: drawn in blocks
+    model = nn.Sequential(nn.Linear(6, 60), nn.Tanh(), nn.Linear(60, 3))
     federation = federation or holders()
     budgets = {client.name: PRIVATE.budget(client.name) for client in federation.clients}
     book = LedgerBook.open(None, data="d", config="c", budgets=budgets, delta=1e-5, accountant="rdp")

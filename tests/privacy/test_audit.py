@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from scipy import stats
 
 from fedfdp.errors import SettingError
@@ -225,7 +224,9 @@ def test_a_run_keeps_its_claim_and_one_without_noise_does_not(monkeypatch):
     assert gap / unit == pytest.approx(1 / 3, abs=5 * 2 / math.sqrt(800))
     assert honest.scores[~honest.inside].std() == pytest.approx(unit, rel=0.2)
 
-    monkeypatch.setattr(Seeded, "normal", lambda self, count, key: torch.zeros(count))
+    noised_ = Seeded.noised_
+    silent = lambda self, sums, keys, *, scale, divisors: noised_(self, sums, keys, scale=0.0, divisors=divisors)  # noqa: E731
+    monkeypatch.setattr(Seeded, "noised_", silent)
     bare = game.play(3)
     assert bare.correct == bare.guesses
     assert bare.epsilon_lower == bare.epsilon_ceiling

@@ -20,7 +20,7 @@ from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.learner import Learner, cross_entropy, squared_error
 from fedfdp.models import build
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.randomness import Key, Seeded
+from fedfdp.privacy.randomness import Seeded
 
 PRIVATE = DPSGD(epsilon=50.0, sigma=1.0, q=0.5, clip=0.3, accountant="rdp")
 
@@ -28,11 +28,14 @@ PRIVATE = DPSGD(epsilon=50.0, sigma=1.0, q=0.5, clip=0.3, accountant="rdp")
 class Everyone(Seeded):
     """Draws every person and adds no noise: what is released is the exact clipped sum."""
 
-    def uniform(self, count: int, key: Key) -> torch.Tensor:
-        return torch.zeros(count, dtype=torch.float64)
+    def uniform(self, count, key):
+        return np.zeros(count)
 
-    def normal(self, count: int, key: Key) -> torch.Tensor:
-        return torch.zeros(count)
+    def noised_(self, sums, keys, *, scale, divisors):
+        return super().noised_(sums, keys, scale=0.0, divisors=divisors)
+
+    def noised(self, value, key, *, scale, divisor):
+        return value / divisor
 
 
 def test_people_finds_each_ones_records():

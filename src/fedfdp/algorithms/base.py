@@ -231,15 +231,22 @@ class Algorithm(ABC):
 
 
 def descend(
-    start: Weights, batches: Iterable[Batch], *, lr: float, direction: Callable[[Batch, Weights], Weights]
+    start: Weights,
+    batches: Iterable[Batch],
+    *,
+    lr: float,
+    direction: Callable[[Batch, Weights], Weights],
+    consume: bool = False,
 ) -> Weights:
     """w_i − w_t after the round's steps w ← w − η·direction(batch, w): the one local loop of every method.
 
-    Corrections that read no data (proximal terms, control variates) go into `direction`, after the release.
+    Corrections that read no data (proximal terms, control variates) go into `direction`, after the release. With
+    `consume` a direction is changed in place: for methods that need none of them afterwards.
     """
+    times = w.multiply_ if consume else w.multiply
     update: Weights | None = None
     for batch in batches:
         here = start if update is None else w.add(start, update)
         step = direction(batch, here)
-        update = w.multiply(step, -lr) if update is None else w.add(update, step, scale=-lr)
+        update = times(step, -lr) if update is None else w.add(update, step, scale=-lr)
     return w.zeros_like(start) if update is None else update

@@ -24,5 +24,5 @@ class FedAvg(Algorithm):
             return batch.release(here, coefficient=coefficient).gradient
 
         steps = self.batches(broadcast, client)
-        update = descend(broadcast.weights, steps, lr=self.rate(broadcast.round), direction=gradient)
+        update = descend(broadcast.weights, steps, lr=self.rate(broadcast.round), direction=gradient, consume=True)
         return Upload(client.name, client.records, update), memory

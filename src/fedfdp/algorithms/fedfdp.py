@@ -151,7 +151,8 @@ class FedFDP(Algorithm):
             answers.append(batch.release(here, coefficient=coefficient, loss=query, count_norms=count_norms))
             return answers[0].gradient
 
-        update = descend(broadcast.weights, steps, lr=self.rate(broadcast.round), direction=fair_gradient)
+        lr = self.rate(broadcast.round)
+        update = descend(broadcast.weights, steps, lr=lr, direction=fair_gradient, consume=True)
         loss = answers[0].loss
         assert loss is not None
         upload = FDPUpload(client.name, client.records, update, loss, answers[0].norms_within)
@@ -172,10 +173,10 @@ class FedFDP(Algorithm):
         total, omegas = w.zeros_like(state.weights), 0.0
         losses, loss, within, weight = dict(state.losses), 0.0, 0.0, 0.0
         lam = self.server_lam if self.server_rule == "fixed" else state.drive.lam(state.loss)
+        limits = {"low": self.server_low, "high": self.server_high}
         for upload in uploads:
             before = losses.get(upload.client, state.loss)
             smooth = self.smoothing * before + (1 - self.smoothing) * upload.loss
-            limits = {"low": self.server_low, "high": self.server_high}
             omega = upload.weight * fair_weight(smooth, state.loss, lam=lam, **limits)
             w.add_(total, upload.update, scale=omega)
             losses[upload.client] = smooth

@@ -65,7 +65,7 @@ class QFFL(Algorithm):
             return released.gradient
 
         steps = self.batches(broadcast, client)
-        update = descend(broadcast.weights, steps, lr=self.rate(broadcast.round), direction=gradient)
+        update = descend(broadcast.weights, steps, lr=self.rate(broadcast.round), direction=gradient, consume=True)
         assert loss is not None  # there is at least one batch
         squared = max(w.squared_norm(update) - self.noise_in(update, broadcast, client), 0.0)
         return QUpload(client.name, client.records, update, loss, squared), memory

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from fedfdp.data.facts import Range
 from fedfdp.errors import DataError
 from fedfdp.privacy.randomness import Key, Randomness
-from fedfdp.privacy.secure import to_grid_
 
 LEAST, MOST = -20, 40  # powers of two between which sizes are told apart
 BINS = 64  # of a grid between given bounds
@@ -54,10 +53,8 @@ def counts(values: NDArray[np.floating], wanted: Sequence[Wanted]) -> Floats:
 def released(exact: Floats, columns: int, sigma: float, randomness: Randomness, client: str) -> Floats:
     """A holder's counts with noise: the only thing that leaves it."""
     scale = sigma * columns**0.5
-    noised = randomness.normal(len(exact), Key(client, 0, 0, "ranges")).double().mul_(scale)
-    noised.add_(torch.from_numpy(exact))
-    if not randomness.repeatable:
-        to_grid_(noised, scale)
+    noised = torch.from_numpy(exact.copy())
+    randomness.noised_(noised[None], [Key(client, 0, 0, "ranges")], scale=scale, divisors=[1.0])
     return noised.numpy()
 
 

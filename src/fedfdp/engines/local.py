@@ -4,15 +4,16 @@ A client's cost is in its ledger before its batch is drawn; one that cannot affo
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedfdp import weights as w
 from fedfdp.algorithms.base import Algorithm
-from fedfdp.client import Answer, LocalClient, Prefetched, named_like, noise_gradients_
+from fedfdp.client import Answer, LocalClient, Prefetched, exact, named_like, noise_gradients_
 from fedfdp.data import ClientData, Federation
 from fedfdp.errors import BudgetError, FedFDPError
 from fedfdp.learner import Learner
@@ -112,13 +113,16 @@ class LocalEngine:
         with self.learner.randomly(self.randomness, key):
             total = self.learner.clipped(broadcast.weights, x, y, coefficient, sizes)
         noise_gradients_(total.flat, total.sensitivity, clients)
-        parts = (total.flat.unbind(), torch.split(total.losses, sizes), torch.split(total.norms, sizes))
-        for client, gradient, losses, norms in zip(clients, *parts, strict=True):
-            named = named_like(broadcast.weights, replace(total, flat=gradient))
-            client.prefetched = Prefetched(broadcast.weights, coefficient, Answer(named, losses, norms))
+        losses, norms = exact(total)
+        stop = 0
+        for client, row, size in zip(clients, total.flat.unbind(), sizes, strict=True):
+            its, stop = slice(stop, stop + size), stop + size
+            answer = Answer(named_like(broadcast.weights, row, total.shapes), losses[its], norms[its])
+            client.prefetched = Prefetched(broadcast.weights, coefficient, answer)
 
     def _records_of(self, clients: Sequence[LocalClient], batches: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        rows = torch.cat([client.data.train.index[b] for client, b in zip(clients, batches, strict=True)])
+        held = zip(clients, batches, strict=True)  # in numpy: thousands of small pieces
+        rows = torch.from_numpy(np.concatenate([c.data.train.index.numpy()[batch.numpy()] for c, batch in held]))
         return self.federation.x[rows], self.federation.y[rows]
 
     def _run(

@@ -114,6 +114,15 @@ def _lambda_rows() -> tuple[Row, ...]:
     )
 
 
+def _adaptive_rows() -> tuple[Row, ...]:
+    fixed = tuple(
+        Row(f"fixed-{x:g}", f"λ_s = {x:g}", "fedfdp", at=lambda _, x=x: {"algorithm.server_lam": x})  # type: ignore[misc]
+        for x in (0.0, 2.5, 5.0, 10.0, 20.0)
+    )
+    adaptive = Row("adaptive", "adaptive λ_s", "fedfdp", at=lambda _: {"algorithm.server_rule": "adaptive"})
+    return (*fixed, adaptive)
+
+
 def _clip_rows() -> tuple[Row, ...]:
     def clip(x: float) -> dict[str, Any]:
         return {"privacy.clip": x}
@@ -203,6 +212,7 @@ def experiments() -> dict[str, Experiment]:
             keeps_sigma=True,
             most_rounds=120,
         ),
+        Experiment("adaptive", "Fixed and adaptive λ_s at ε = 3.52", _adaptive_rows(), _datasets()),
         _tuning(private=True),
         _tuning(private=False),
     )
@@ -213,6 +223,7 @@ NAMES = (
     "table1",
     *(f"table{n}" for n in range(2, 8)),
     *(f"figure-{name}" for name in ("lambda", "clip", "sigma", "tradeoff")),
+    "adaptive",
     "tune-private",
     "tune-nonprivate",
 )

@@ -6,6 +6,7 @@ operating system's entropy.
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
@@ -16,8 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfdp.parallel import for_each
+from fedfdp.privacy import streams
 
-BLOCK = 2**15  # numbers that come of one generator, for several threads to draw; torch adds up so few on one
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -31,19 +33,23 @@ class Key:
 
 
 class Randomness(Protocol):
-    """A source of random numbers, one independent stream for each key."""
+    """A source of random numbers, one independent stream for each key, and of noise on what is about to leave."""
 
     @property
     def repeatable(self) -> bool:
         """Whether the same key gives the same numbers again."""
         ...
 
-    def uniform(self, count: int, key: Key) -> Tensor:
-        """Uniform numbers in [0, 1), float64: what decides who is in a batch."""
+    def uniform(self, count: int, key: Key) -> Floats:
+        """Uniform numbers in [0, 1): what decides who is in a batch."""
         ...
 
-    def normal(self, count: int, key: Key) -> Tensor:
-        """Standard normal numbers, the noise; float64 where the sum is to be rounded to a grid before it leaves."""
+    def noised_(self, sums: Tensor, keys: Sequence[Key], *, scale: float, divisors: Sequence[float]) -> Tensor:
+        """Row i ← (row i + scale·N(0, I)) / divisor i, in place; row i's noise is that of key i."""
+        ...
+
+    def noised(self, value: float, key: Key, *, scale: float, divisor: float) -> float:
+        """(value + scale·N(0, 1)) / divisor in double precision: the same of a single number."""
         ...
 
     def generator(self, key: Key) -> torch.Generator:
@@ -61,65 +67,79 @@ class Seeded:
     def repeatable(self) -> bool:
         return True
 
-    def uniform(self, count: int, key: Key) -> Tensor:
-        if count <= FEW:
-            return to_unit(self._words(count, key))
-        return torch.rand(count, dtype=torch.float64, generator=self.generator(key))
+    def uniform(self, count: int, key: Key) -> Floats:
+        return to_unit(streams.words(2 * count, self._seeds([key])[0]).view(np.uint64))
 
-    def normal(self, count: int, key: Key) -> Tensor:
-        if count <= FEW:
-            return box_muller(self._words(count + count % 2, key))[:count]
-        drawn = torch.empty(count, dtype=torch.float32)
-        blocks = list(enumerate(torch.split(drawn, BLOCK)))
+    def noised_(self, sums: Tensor, keys: Sequence[Key], *, scale: float, divisors: Sequence[float]) -> Tensor:
+        """On all threads; no number depends on how many there are, or on the other rows."""
+        if sums.dtype != torch.float32 or sums.device.type != "cpu" or not sums.is_contiguous():
+            noise = torch.zeros(sums.shape, dtype=torch.float32)
+            self.noised_(noise, keys, scale=1.0, divisors=[1.0] * len(keys))
+            return sums.add_(noise.to(sums.device), alpha=scale).div_(sums.new_tensor(divisors)[:, None])
+        seeds, shares = self._seeds(keys), np.array(divisors, dtype=np.float32)
+        if not len(sums) == len(seeds) == len(shares):
+            raise ValueError(f"{len(sums)} rows, {len(seeds)} keys and {len(shares)} divisors")
+        rows = sums.numpy()
 
-        def fill(block: tuple[int, Tensor]) -> None:
-            block[1].normal_(generator=generator_from(self._name(key, block[0])))
+        def add(part: tuple[slice, slice]) -> None:
+            some, columns = part
+            streams.add_normal(rows[some, columns], seeds[some], scale, shares[some], columns.start)
 
-        for_each(fill, blocks)
-        return drawn
+        for_each(add, parts(len(rows), rows.shape[1], torch.get_num_threads()))
+        return sums
+
+    def noised(self, value: float, key: Key, *, scale: float, divisor: float) -> float:
+        return (value + scale * one_normal(hashlib.shake_256(self._name(key)).digest(16))) / divisor
 
     def generator(self, key: Key) -> torch.Generator:
         return generator_from(self._name(key))
 
-    def _words(self, count: int, key: Key) -> NDArray[np.uint64]:
-        return np.frombuffer(hashlib.shake_256(self._name(key)).digest(8 * count), dtype=np.uint64)
+    def _seeds(self, keys: Sequence[Key]) -> NDArray[np.uint32]:
+        """A stream's seed for each key, four words of it."""
+        digests = bytearray().join(hashlib.shake_256(self._name(key)).digest(16) for key in keys)
+        return np.frombuffer(digests, dtype=np.uint32).reshape(-1, 4)
 
-    def _name(self, key: Key, block: int = 0) -> bytes:
-        parts = (self.seed, key.client, key.round, key.attempt, key.purpose, *([block] if block else []))
-        return "\x00".join(map(str, parts)).encode()
+    def _name(self, key: Key) -> bytes:
+        return f"{self.seed}\x00{key.client}\x00{key.round}\x00{key.attempt}\x00{key.purpose}".encode()
 
 
-def to_unit(words: NDArray[np.uint64]) -> Tensor:
+def parts(rows: int, columns: int, threads: int) -> list[tuple[slice, slice]]:
+    """A matrix in as many parts as there are threads: rows together, or a row in pieces where there are few."""
+    if not rows or not columns:
+        return []
+    if rows >= threads:
+        each = -(-rows // threads)
+        return [(slice(first, min(first + each, rows)), slice(0, columns)) for first in range(0, rows, each)]
+    blocks, pieces = -(-columns // streams.BLOCK), -(-threads // rows)
+    piece = -(-blocks // pieces) * streams.BLOCK
+    return [(slice(r, r + 1), slice(start, start + piece)) for r in range(rows) for start in range(0, columns, piece)]
+
+
+def to_unit(words: NDArray[np.uint64]) -> Floats:
     """Multiples of 2⁻⁵³ in [0, 1): a record is in the batch with probability q to within 2⁻⁵³."""
-    return torch.from_numpy((words >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def box_muller(words: NDArray[np.uint64]) -> Tensor:
     """As many normal numbers as words, an even number: no rejection, so its time says nothing, and |z| reaches 9.49.
 
-    What lies beyond has probability 2.3e-21; torch's single-precision generator ends at 5.8 (8e-9).
+    What lies beyond has probability 2.3e-21.
     """
-    if len(words) <= FEW:
-        return torch.tensor(_few_normal(words.tolist()), dtype=torch.float64)
     radius, angle = torch.from_numpy(words.astype(np.float64)).chunk(2)
     radius = radius.add_(0.5).mul_(2.0**-64).log_().mul_(-2.0).sqrt_()
     angle = angle.mul_(2.0**-63 * math.pi)
     return torch.cat([radius * angle.cos(), radius * angle.sin()])
 
 
-def _few_normal(words: list[int]) -> list[float]:
-    """The same without a dozen operations on tiny tensors, which take longer than the numbers themselves."""
-    half = len(words) // 2
-    radii = [math.sqrt(-2.0 * math.log((word + 0.5) * 2.0**-64)) for word in words[:half]]
-    angles = [word * (2.0**-63 * math.pi) for word in words[half:]]
-    turns = (math.cos, math.sin)
-    return [r * turn(a) for turn in turns for r, a in zip(radii, angles, strict=True)]
+def one_normal(chance: bytes) -> float:
+    """The first of `box_muller`'s numbers from sixteen bytes, without a dozen operations on tiny tensors."""
+    radius, angle = int.from_bytes(chance[:8], "little"), int.from_bytes(chance[8:], "little")
+    return math.sqrt(-2.0 * math.log((radius + 0.5) * 2.0**-64)) * math.cos(angle * (2.0**-63 * math.pi))
 
 
 # torch keeps only 32 bits of a CPU generator's seed: over a run of many clients and rounds two keys would meet, and two
 # uploads would carry the same noise. So the whole state of the Mersenne twister is filled from the key.
 _WORDS = 624
-FEW = _WORDS // 2  # so few numbers are taken from the key as they are: a generator takes as many bytes to fill
 _FIRST_WORD = 24  # bytes of the state before its words: seed, left, seeded, next
 
 

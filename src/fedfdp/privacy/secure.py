@@ -12,13 +12,14 @@ noise's variance. What remains is rounding in the sum of the clipped gradients t
 
 import math
 import os
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfdp.privacy.randomness import Key, box_muller, generator_from, to_unit
+from fedfdp.privacy.randomness import Floats, Key, box_muller, generator_from, to_unit
 
 FINENESS = 10  # the grid's step is between 2⁻¹¹ and 2⁻¹⁰ of the noise's standard deviation
 
@@ -30,15 +31,27 @@ class Secure:
     def repeatable(self) -> bool:
         return False
 
-    def uniform(self, count: int, key: Key) -> Tensor:
+    def uniform(self, count: int, key: Key) -> Floats:
         return to_unit(_words(count))
 
-    def normal(self, count: int, key: Key) -> Tensor:
-        """Standard normal numbers in double precision: `to_grid_` needs it."""
-        return box_muller(_words(count + count % 2))[:count]
+    def noised_(self, sums: Tensor, keys: Sequence[Key], *, scale: float, divisors: Sequence[float]) -> Tensor:
+        """All in double precision, and no low-order bits left to read."""
+        for row, _, divisor in zip(sums.unbind(), keys, divisors, strict=True):
+            exact = normal(len(row)).to(row.device).mul_(scale).add_(row)
+            row.copy_(to_grid_(exact, scale).div_(divisor))
+        return sums
+
+    def noised(self, value: float, key: Key, *, scale: float, divisor: float) -> float:
+        exact = torch.tensor([value], dtype=torch.float64)
+        return float(self.noised_(exact[None], [key], scale=scale, divisors=[divisor]))
 
     def generator(self, key: Key) -> torch.Generator:
         return generator_from(os.urandom(64))
+
+
+def normal(count: int) -> Tensor:
+    """Standard normal numbers in double precision, which `to_grid_` needs."""
+    return box_muller(_words(count + count % 2))[:count]
 
 
 def _words(count: int) -> NDArray[np.uint64]:

@@ -3,7 +3,7 @@
 For the audit's own test only. Nothing that trains imports this.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -13,7 +13,7 @@ from fedfdp.fairness.coefficients import Coefficient, PaperClip
 from fedfdp.learner import Learner
 from fedfdp.privacy.audit.release import ReleaseFinding, ReleaseGame
 from fedfdp.privacy.clipping import ClippedSum, clipped_sum
-from fedfdp.privacy.randomness import Key, Randomness
+from fedfdp.privacy.randomness import Floats, Key, Randomness
 from fedfdp.records import Weights
 
 _NO_BOUND = 1e30
@@ -31,12 +31,17 @@ class LessNoise:
     def repeatable(self) -> bool:
         return self.source.repeatable
 
-    def uniform(self, count: int, key: Key) -> Tensor:
+    def uniform(self, count: int, key: Key) -> Floats:
         return self.source.uniform(count, key)
 
-    def normal(self, count: int, key: Key) -> Tensor:
-        noise = self.source.normal(count, key)
-        return noise * self.factor if key.purpose.startswith(self.purpose) else noise
+    def noised_(self, sums: Tensor, keys: Sequence[Key], *, scale: float, divisors: Sequence[float]) -> Tensor:
+        return self.source.noised_(sums, keys, scale=scale * self._factor(keys[0]), divisors=divisors)
+
+    def noised(self, value: float, key: Key, *, scale: float, divisor: float) -> float:
+        return self.source.noised(value, key, scale=scale * self._factor(key), divisor=divisor)
+
+    def _factor(self, key: Key) -> float:
+        return self.factor if key.purpose.startswith(self.purpose) else 1.0
 
     def generator(self, key: Key) -> torch.Generator:
         return self.source.generator(key)
@@ -46,7 +51,7 @@ class LessNoise:
 class FixedRecord(LessNoise):
     """A client's first record is in every batch."""
 
-    def uniform(self, count: int, key: Key) -> Tensor:
+    def uniform(self, count: int, key: Key) -> Floats:
         draws = self.source.uniform(count, key)
         draws[0] = 0.0
         return draws
