@@ -143,3 +143,15 @@ def test_more_rounds_fit_where_a_client_is_asked_in_some_only():
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(SettingError, match=f"participation.{next(iter(bad))} = "):
         Participation(**bad)
+
+
+def test_a_run_begun_with_another_generator_is_not_resumed(digits, tmp_path, monkeypatch):
+    def interrupt(update) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr("fedfdp.training.STREAMS", "another")
+        with pytest.raises(KeyboardInterrupt):
+            run(digits, out=tmp_path / "cut", on_update=interrupt)
+    with pytest.raises(fedfdp.FedFDPError, match="was started by a version of fedfdp that draws other numbers"):
+        run(digits, out=tmp_path / "cut", resume=True)

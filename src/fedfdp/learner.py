@@ -3,7 +3,7 @@
 import importlib
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +33,7 @@ class Learner:
         self._loaded: Weights | None = None
         self._together = Together(model)
         self._still = frozen_parts(model)
+        self.model.eval()  # `_training` sees by this that there is something to do
         still = {id(module) for part in self._still for module in part.modules()}
         self.stochastic = any(_draws(module) for module in model.modules() if id(module) not in still)
 
@@ -50,9 +51,11 @@ class Learner:
 
     def _training(self, weights: Weights) -> nn.Module:
         """The module with these weights in training mode; what is frozen in it stays in evaluation mode."""
-        model = self.load(weights).train()
-        for part in self._still:
-            part.eval()
+        model = self.load(weights)
+        if not model.training:
+            model.train()
+            for part in self._still:
+                part.eval()
         return model
 
     def clipped(
@@ -122,12 +125,17 @@ class Learner:
     @contextmanager
     def randomly(self, randomness: Randomness, key: Key) -> Iterator[None]:
         """Where whatever a forward pass draws comes from that key; torch's global state is left as it was."""
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            seed = int(torch.randint(2**62, (), generator=randomness.generator(key)))
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed does the same and much more, slowly
-            if self.device.type == "cuda":
-                torch.cuda.manual_seed(seed)
-            yield
+        cuda = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=cuda) if cuda else nullcontext():
+            own = torch.default_generator  # torch.manual_seed does the same as its method and much more, slowly
+            before, source = own.get_state(), randomness.generator(key)
+            try:
+                own.set_state(source.get_state())
+                if cuda:
+                    torch.cuda.manual_seed(int(torch.randint(2**62, (), generator=source)))
+                yield
+            finally:
+                own.set_state(before)
 
 
 def frozen_parts(model: nn.Module) -> list[nn.Module]:

@@ -2,9 +2,9 @@
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TypeVar
 
 import torch
@@ -14,17 +14,40 @@ _NAME = "fedfdp-"
 
 
 def for_each(task: Callable[[T], None], items: Sequence[T]) -> None:
-    """Does the task for every item, in any order. Within a task it goes on without further threads."""
-    threads = torch.get_num_threads()
-    if threads == 1 or len(items) < 2 or threading.current_thread().name.startswith(_NAME):
-        _all_of(task, items)
-    else:
-        # A share for each thread: handing over every item by itself takes longer than many an item does.
-        shares = [items[first::threads] for first in range(min(threads, len(items)))]
-        list(_pool(os.getpid(), threads).map(partial(_all_of, task), shares))
+    """Does the task for every item, in any order. Within a task it goes on without further threads.
+
+    The calling thread works too, and each takes the next item when it is done with one: torch's own threads keep cores
+    busy for a while after they were used, so that no two threads of ours are equally fast.
+    """
+    threads = min(torch.get_num_threads(), len(items))
+    left = iter(items)  # to take the next one is a single step of the interpreter: no two threads take the same
+    if threads < 2 or threading.current_thread().name.startswith(_NAME):
+        _all_of(task, left)
+        return
+    helpers = [_pool(os.getpid(), threads - 1).submit(_all_of, task, left) for _ in range(threads - 1)]
+    try:
+        _all_of(task, left)
+    finally:
+        for helper in helpers:
+            helper.exception()  # waits
+    for helper in helpers:
+        helper.result()
 
 
-def _all_of(task: Callable[[T], None], items: Sequence[T]) -> None:
+def ahead(task: Callable[[T], None], items: Sequence[T]) -> Iterator[T]:
+    """Every item in order, once the task is done for it; other threads are at work on the next ones meanwhile."""
+    if torch.get_num_threads() < 2 or len(items) < 2 or threading.current_thread().name.startswith(_NAME):
+        for item in items:
+            task(item)
+            yield item
+        return
+    pool = _pool(os.getpid(), torch.get_num_threads() - 1)
+    for item, done in [(item, pool.submit(task, item)) for item in items]:
+        done.result()
+        yield item
+
+
+def _all_of(task: Callable[[T], None], items: Iterable[T]) -> None:
     for item in items:
         task(item)
 

@@ -27,7 +27,7 @@ from fedfdp.learner import Learner, LossFunction, check_loss, cross_entropy, squ
 from fedfdp.participation import Participation
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
-from fedfdp.privacy.randomness import Seeded
+from fedfdp.privacy.randomness import STREAMS, Seeded
 from fedfdp.privacy.secure import Secure
 from fedfdp.records import Weights, digest
 from fedfdp.runs.folder import LEDGER
@@ -107,6 +107,7 @@ def train(
         "data": federation.fingerprint(),
         "weights": digest(first),
         "model": digest(_described(model, learner.loss_fn), dict(model.named_buffers()), _frozen(model)),
+        "streams": STREAMS if randomness == "seeded" else "",
     }
     _check_budgets(privacy, federation)
     sizes = [client.size for client in federation.clients]

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedfdp.compiled import compiled
 from fedfdp.privacy import streams
-from fedfdp.privacy.streams import BLOCK, add_normal, words
+from fedfdp.privacy.streams import BLOCK, add_normal, uniform
 
 ONE = np.ones(1, dtype=np.float32)
 
 
 def counter_at(position: int, seed: list[int]) -> list[int]:
     room = np.zeros(4, dtype=np.uint32)
-    streams._compiled(streams._fill, "void(uint32[::1], int64, uint32[::1])")(room, position, np.array(seed, np.uint32))
+    compiled(streams._fill, "void(uint32[::1], int64, uint32[::1])")(room, position, np.array(seed, np.uint32))
     return room.tolist()
 
 
@@ -27,14 +28,22 @@ def test_the_words_are_those_of_the_authors_of_philox():
     assert counter_at(position, seed) == [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]
 
 
-@pytest.mark.parametrize("count", [1, 3, 4, 1001])
-def test_words_are_a_counter_after_the_other(count):
-    seed = np.array([1, 2, 3, 4], dtype=np.uint32)
-    found = words(count, seed)
-    assert len(found) == count
-    quarter = math.ceil(count / 4)
-    by_counter = np.array([counter_at(i, [1, 2, 3, 4]) for i in range(quarter)], dtype=np.uint32)
-    assert np.array_equal(found, by_counter.T.reshape(-1)[:count])
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 1001])
+def test_uniform_numbers_are_the_first_53_bits_of_two_words(count):
+    found = uniform(count, np.array([1, 2, 3, 4], dtype=np.uint32))
+    half = math.ceil(count / 2)
+    words = np.array([counter_at(i, [1, 2, 3, 4]) for i in range(half)], dtype=object).reshape(half, 4).T.reshape(-1)
+    assert found.tolist() == [((words[i] << 32 | words[2 * half + i]) >> 11) * 2.0**-53 for i in range(count)]
+
+
+def test_uniform_numbers_are_uniform():
+    n = 1_000_000
+    found = uniform(n, np.array([1, 2, 3, 4], dtype=np.uint32))
+    assert stats.kstest(found[:200_000], "uniform").pvalue > 1e-6
+    assert (found < 1).all()
+    for q in (0.001, 0.05, 0.5):
+        assert stats.binomtest(int((found < q).sum()), n, q).pvalue > 1e-6
+    assert abs((found * 2**53 % 2).mean() - 0.5) < 5 * 0.5 / math.sqrt(n)  # the last bit too
 
 
 def by_definition(count: int, first: int, seed: list[int]) -> np.ndarray:

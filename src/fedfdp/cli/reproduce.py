@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 def reproduce(
     name: Annotated[
         str,
-        typer.Argument(help="table1 … table7, figure-lambda, -clip, -sigma, -tradeoff, tune-private, tune-nonprivate"),
+        typer.Argument(
+            help="table1 … table7, figure-lambda, -clip, -sigma, -tradeoff, adaptive, tune-private, tune-nonprivate"
+        ),
     ],
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; as often as needed.")] = None,
     methods: Annotated[str | None, typer.Option(help="Only these rows, with commas between them.")] = None,

@@ -17,6 +17,7 @@ from fedfdp.client import Answer, LocalClient, Prefetched, exact, named_like, no
 from fedfdp.data import ClientData, Federation
 from fedfdp.errors import BudgetError, FedFDPError
 from fedfdp.learner import Learner
+from fedfdp.parallel import ahead
 from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
@@ -24,7 +25,9 @@ from fedfdp.privacy.randomness import Key, Randomness
 from fedfdp.records import digest
 
 WAVE_RECORDS = 4096  # records whose clipped sums are computed in one pass …
-WAVE_BYTES = 256 * 2**20  # … and the memory that the sums of a pass may take
+WAVE_BYTES = 128 * 2**20  # … and the memory that the sums of a pass may take
+SMALL_MODEL = 2**17  # weights; then the rest of a client's round takes longer than its noise
+NOISED_NUMBERS = 2**20  # of small models, at a time
 
 
 class LocalEngine:
@@ -63,9 +66,10 @@ class LocalEngine:
                 memory = memories[data.name] if data.name in memories else self.algorithm.memory()
                 if client := self._admit(data, broadcast.round, memory, request):
                     clients.append((client, memory))
-            if self.fused and len(clients) > 1:
-                self._prefetch([client for client, _ in clients], broadcast)
-            for client, memory in clients:
+            together = self.fused and len(clients) > 1
+            who = [client for client, _ in clients]
+            ready = self._prefetch(who, broadcast) if together else iter(who)
+            for client, (_, memory) in zip(ready, clients, strict=True):
                 yield self._run(client, memory, broadcast, request, watch)
 
     def _waves(self, clients: Sequence[ClientData]) -> Iterator[Sequence[ClientData]]:
@@ -103,8 +107,11 @@ class LocalEngine:
             data, self.learner, privacy=self.privacy, randomness=self.randomness, round=round, attempt=attempt
         )
 
-    def _prefetch(self, clients: Sequence[LocalClient], broadcast: Any) -> None:
-        """Every client's first answer at the broadcast weights, in one pass over all their batches."""
+    def _prefetch(self, clients: Sequence[LocalClient], broadcast: Any) -> Iterator[LocalClient]:
+        """The clients, each with its first answer at the broadcast weights, from one pass over all their batches.
+
+        Of small models some clients are noised on other threads while others already go on.
+        """
         batches = [client.poisson(0) for client in clients]
         x, y = self._records_of(clients, batches)
         sizes = [len(batch) for batch in batches]
@@ -112,13 +119,17 @@ class LocalEngine:
         key = Key("", broadcast.round, clients[0].attempt, f"pass from {clients[0].name}")
         with self.learner.randomly(self.randomness, key):
             total = self.learner.clipped(broadcast.weights, x, y, coefficient, sizes)
-        noise_gradients_(total.flat, total.sensitivity, clients)
+        weights = total.flat.shape[1]
+        each = max(1, NOISED_NUMBERS // weights) if weights <= SMALL_MODEL else len(clients)
+        some = [slice(first, first + each) for first in range(0, len(clients), each)]
         losses, norms = exact(total)
         stop = 0
-        for client, row, size in zip(clients, total.flat.unbind(), sizes, strict=True):
-            its, stop = slice(stop, stop + size), stop + size
-            answer = Answer(named_like(broadcast.weights, row, total.shapes), losses[its], norms[its])
-            client.prefetched = Prefetched(broadcast.weights, coefficient, answer)
+        for part in ahead(lambda s: noise_gradients_(total.flat[s], total.sensitivity, clients[s]), some):
+            for client, row, size in zip(clients[part], total.flat[part].unbind(), sizes[part], strict=True):
+                its, stop = slice(stop, stop + size), stop + size
+                answer = Answer(named_like(broadcast.weights, row, total.shapes), losses[its], norms[its])
+                client.prefetched = Prefetched(broadcast.weights, coefficient, answer)
+                yield client
 
     def _records_of(self, clients: Sequence[LocalClient], batches: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         held = zip(clients, batches, strict=True)  # in numpy: thousands of small pieces

@@ -77,6 +77,9 @@ class AutomaticClip:
         return self.clip / (norm + self.gamma) * torch.clamp(s, 0.0, self.kappa) / self.kappa
 
 
+OWN = frozenset({PlainClip, PaperClip, BoundedClip, AutomaticClip})  # of these it is known that they are elementwise
+
+
 def fair_clip(form: Form, *, clip: float, lam: float, reference: float, kappa: float, gamma: float) -> Coefficient:
     """The coefficient of that form; λ = 0 weighs nothing, so κ then costs no signal."""
     kappa = kappa if lam > 0 else 1.0

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -20,10 +20,12 @@ from fedfdp.parallel import for_each
 from fedfdp.privacy import streams
 
 Floats = NDArray[np.float64]
+# How numbers come of a seed. A run that was begun with others cannot go on: a round repeated would not be the same.
+STREAMS = "philox4x32-10, box-muller"
+SHARE = 2**20  # numbers that a thread is worth: torch's own threads hold on to their cores for a while after a pass
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """What a random number is for. Different keys give independent numbers."""
 
     client: str
@@ -68,7 +70,7 @@ class Seeded:
         return True
 
     def uniform(self, count: int, key: Key) -> Floats:
-        return to_unit(streams.words(2 * count, self._seeds([key])[0]).view(np.uint64))
+        return streams.uniform(count, self._seeds([key])[0])
 
     def noised_(self, sums: Tensor, keys: Sequence[Key], *, scale: float, divisors: Sequence[float]) -> Tensor:
         """On all threads; no number depends on how many there are, or on the other rows."""
@@ -104,14 +106,15 @@ class Seeded:
 
 
 def parts(rows: int, columns: int, threads: int) -> list[tuple[slice, slice]]:
-    """A matrix in as many parts as there are threads: rows together, or a row in pieces where there are few."""
-    if not rows or not columns:
-        return []
-    if rows >= threads:
-        each = -(-rows // threads)
+    """A matrix in several parts for each thread it is worth: rows together, or where there are few, rows in pieces."""
+    threads = min(threads, rows * columns // SHARE)
+    if threads < 2:
+        return [(slice(0, rows), slice(0, columns))]
+    wanted = 4 * threads
+    if rows >= wanted:
+        each = -(-rows // wanted)
         return [(slice(first, min(first + each, rows)), slice(0, columns)) for first in range(0, rows, each)]
-    blocks, pieces = -(-columns // streams.BLOCK), -(-threads // rows)
-    piece = -(-blocks // pieces) * streams.BLOCK
+    piece = -(-columns // (-(-wanted // rows) * streams.BLOCK)) * streams.BLOCK
     return [(slice(r, r + 1), slice(start, start + piece)) for r in range(rows) for start in range(0, columns, piece)]
 
 

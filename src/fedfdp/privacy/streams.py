@@ -6,13 +6,12 @@ and a root, without a library's logarithm or sine, so that the compiler makes ei
 lies beyond has probability 2.7e-11.
 """
 
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from fedfdp.compiled import compiled, inlined
 
 Words = NDArray[np.uint32]
 Floats = NDArray[np.float32]
@@ -20,28 +19,26 @@ F, I, U, L = np.float32, np.int32, np.uint32, np.uint64  # noqa: E741
 BLOCK = 4096  # numbers made at a time, their words in a core's nearest cache; where a stream may be entered
 
 
-def words(count: int, seed: Words) -> Words:
-    """The first words of a stream."""
-    made = np.empty(-(-count // 4) * 4, dtype=U)
-    _compiled(_fill, "void(uint32[::1], int64, uint32[::1])")(made, 0, seed)
-    return made[:count]
+def uniform(count: int, seed: Words) -> NDArray[np.float64]:
+    """The first numbers of a stream in [0, 1), multiples of 2⁻⁵³; two words each."""
+    made = np.empty(count, dtype=np.float64)
+    compiled(_uniform, "void(float64[::1], uint32[::1])")(made, seed)
+    return made
 
 
 def add_normal(rows: Floats, seeds: Words, scale: float, divisors: Floats, first: int = 0) -> None:
     """Row i ← (row i + scale·N(0, I)) / divisor i; its noise is seed i's stream from number `first` on."""
     assert first % BLOCK == 0
     signature = "void(float32[:, ::1], uint32[:, ::1], int64, float32, float32[::1])"
-    _compiled(_add_rows, signature)(rows, seeds, first, F(scale), divisors)
+    compiled(_add_rows, signature)(rows, seeds, first, F(scale), divisors)
 
 
-@cache
-def _compiled(function: Callable[..., None], signature: str) -> Callable[..., None]:
-    """Kept on disk for the next process, where there is a place for it. Other threads go on meanwhile."""
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    try:
-        return njit(signature, cache=True, **options)(function)  # type: ignore[no-any-return]
-    except RuntimeError:  # no folder that may be written to
-        return njit(signature, **options)(function)  # type: ignore[no-any-return]
+def _uniform(made: NDArray[np.float64], seed: Words) -> None:
+    half = (len(made) + 1) // 2
+    room = np.empty(4 * half, dtype=U)
+    fill(room, 0, seed)
+    for i in range(len(made)):
+        made[i] = np.float64((L(room[i]) << L(21)) | (L(room[2 * half + i]) >> L(11))) * 2.0**-53
 
 
 def _add_rows(rows: Floats, seeds: Words, first: int, scale: np.float32, divisors: Floats) -> None:
@@ -132,7 +129,6 @@ def _pair(radius: Any, angle: Any) -> Any:
     return r, (sine if odd else cosine) * (F(1) - left), (cosine if odd else sine) * (F(1) - down)
 
 
-_inlined = njit(inline="always", error_model="numpy")  # a call left in a loop would keep it from being vectorised
-turn, pair = _inlined(_turn), _inlined(_pair)
-philox = _inlined(_philox)
-fill, add_pairs = _inlined(_fill), _inlined(_add_pairs)
+turn, pair = inlined(_turn), inlined(_pair)
+philox = inlined(_philox)
+fill, add_pairs = inlined(_fill), inlined(_add_pairs)

@@ -115,6 +115,9 @@ class RunFolder:
                 if key == "data":
                     differs = f"was started on other records: their fingerprint was {was}, now it is {now}"
                     fix = "put those back to resume it, or start a new run"
+                if key == "streams":
+                    differs = "was started by a version of fedfdp that draws other numbers from a seed"
+                    fix = "finish it with that version, or start a new run"
                 raise RunError(f"{self.path} {differs}; {fix}")
 
     @contextlib.contextmanager

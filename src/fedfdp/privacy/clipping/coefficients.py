@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedfdp.errors import SettingError
+from fedfdp.fairness.coefficients import OWN
 from fedfdp.privacy.clipping.contributions import ROUNDING
 
 Coefficient = Callable[[Tensor, Tensor], Tensor]
@@ -18,6 +19,8 @@ def wanted(coefficient: Coefficient | None, losses: Tensor, norms: Tensor) -> Te
     """The caller's coefficient of each record, evaluated so that it cannot read another; 1 where none is given."""
     if coefficient is None:
         return torch.ones_like(norms)
+    if type(coefficient) in OWN:
+        return coefficient(losses, norms)
 
     def alone(loss: Tensor, norm: Tensor) -> Tensor:
         return torch.as_tensor(coefficient(loss, norm), dtype=norm.dtype, device=norm.device)

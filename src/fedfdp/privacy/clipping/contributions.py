@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedfdp.privacy.clipping.groups import Groups, Sums, as_matrix, sum_outer, sum_rows
+from fedfdp.privacy.clipping.groups import Groups, Sums, arranged, as_matrix, sum_outer
 
 Norms = tuple[
     Tensor, Tensor | None
@@ -56,11 +56,6 @@ def without(rows: Tensor, bad: Tensor) -> Tensor:
     return rows.masked_fill(bad.view(-1, *[1] * (rows.dim() - 1)), 0)
 
 
-def arranged(rows: Tensor, order: tuple[int, ...] | None) -> Tensor:
-    """Rows with the dimensions of each permuted."""
-    return rows if order is None else rows.permute(0, *(i + 1 for i in order))
-
-
 @dataclass
 class Stored:
     """The per-sample gradients of one parameter, held as numbers, (B, …), in an order of their own if one is given."""
@@ -76,7 +71,7 @@ class Stored:
         self.rows = without(self.rows, bad)
 
     def add_to(self, sums: Sums, c: Tensor, groups: Groups) -> None:
-        sums.add(self.name, groups, arranged(sum_rows(self.rows, c, groups), self.order))
+        sums.add_rows(self.name, groups, self.rows, c, self.order)
 
 
 @dataclass
@@ -101,7 +96,7 @@ class Outer:
 
     def add_to(self, sums: Sums, c: Tensor, groups: Groups) -> None:
         if self.bias is not None:
-            sums.add(self.bias, groups, sum_rows(self.g, c, groups))
+            sums.add_rows(self.bias, groups, self.g, c)
         if self.weight is not None:
             sums.add_outer(self.weight, groups, self.g * c[:, None], self.a)
 

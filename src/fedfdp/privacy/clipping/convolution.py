@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedfdp.privacy.clipping.contributions import Contribution, Stored, arranged
+from fedfdp.privacy.clipping.contributions import Contribution, Stored
+from fedfdp.privacy.clipping.groups import arranged
 from fedfdp.privacy.clipping.patches import Options, Patches
 from fedfdp.privacy.clipping.rules import by_record, wide
 from fedfdp.privacy.clipping.tape import Call, Rule

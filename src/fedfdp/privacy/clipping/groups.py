@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedfdp.privacy.clipping import small
+
 FEW = 4  # up to here a product for each group is faster than one call for all
 PADDED = 4  # groups are padded to equal size as long as this many times the records are enough
 
@@ -63,6 +65,7 @@ class Sums:
         parts = torch.split(self.rows, sizes, dim=1)
         named = zip(self.shapes, parts, strict=True)
         self.totals = {name: part.view(groups, *shape) for (name, shape), part in named}
+        self._first = dict(zip(params, itertools.accumulate(sizes, initial=0), strict=False))
         self._begun: set[str] = set()
 
     def _room(self, name: str, groups: Groups) -> Tensor | None:
@@ -84,10 +87,28 @@ class Sums:
         part = self.totals[name][groups.first : groups.first + len(groups)]
         part += total.reshape(part.shape)
 
+    def add_rows(
+        self, name: str, groups: Groups, rows: Tensor, c: Tensor, order: tuple[int, ...] | None = None
+    ) -> None:
+        """Add Σ_b c_b·rows_b over the rows b of each group; `order` permutes a row's dimensions to the parameter's."""
+        if small.fits(groups.bounds, rows, c, self.rows) and self._room(name, groups) is not None:
+            source = _source(tuple(rows.shape[1:]), order)
+            small.put_rows(self.rows, self._first[name], as_matrix(rows), c, groups.bounds, source)
+            return
+        if order is None and rows.dtype == c.dtype == self.rows.dtype and len(groups) == 1:
+            room = self._room(name, groups)
+            if room is not None:
+                torch.mv(as_matrix(rows).T, c, out=room.view(-1))
+                return
+        self.add(name, groups, arranged(sum_rows(rows, c, groups), order))
+
     def add_outer(self, name: str, groups: Groups, left: Tensor, right: Tensor) -> None:
         """Add Σ_b left_b ⊗ right_b over the rows b of each group, written in place where it is the first."""
         left, right = alike(left, right)
         room = self._room(name, groups) if left.dtype == self.rows.dtype else None
+        if room is not None and small.fits(groups.bounds, left, self.rows):
+            small.put_outer(self.rows, self._first[name], left, right, groups.bounds)
+            return
         total = sum_outer(left, right, groups, out=room)
         if room is None:
             self.add(name, groups, total)
@@ -98,6 +119,18 @@ class Sums:
             if name not in self._begun:
                 total.zero_()
         return self.rows
+
+
+@functools.cache
+def _source(shape: tuple[int, ...], order: tuple[int, ...] | None) -> Tensor:
+    """Where in a row each number comes from when its dimensions are permuted."""
+    numbers = torch.arange(torch.Size(shape).numel(), dtype=torch.int32)
+    return numbers if order is None else numbers.view(shape).permute(order).flatten()
+
+
+def arranged(rows: Tensor, order: tuple[int, ...] | None) -> Tensor:
+    """Rows with the dimensions of each permuted."""
+    return rows if order is None else rows.permute(0, *(i + 1 for i in order))
 
 
 def as_matrix(rows: Tensor) -> Tensor:
