@@ -155,3 +155,15 @@ def test_a_run_begun_with_another_generator_is_not_resumed(digits, tmp_path, mon
             run(digits, out=tmp_path / "cut", on_update=interrupt)
     with pytest.raises(fedfdp.FedFDPError, match="was started by a version of fedfdp that draws other numbers"):
         run(digits, out=tmp_path / "cut", resume=True)
+
+
+def test_a_run_that_draws_from_the_operating_system_does_not_depend_on_the_generator(digits, tmp_path, monkeypatch):
+    def interrupt(update) -> None:
+        if update.step.round == 4:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr("fedfdp.training.STREAMS", "another")
+        with pytest.raises(KeyboardInterrupt):
+            run(digits, out=tmp_path / "cut", on_update=interrupt, randomness="secure")
+    assert run(digits, out=tmp_path / "cut", resume=True, randomness="secure").summary["rounds"] == 8

@@ -96,3 +96,22 @@ def test_a_record_keeps_the_bits_of_either_form():
         again = records.from_bytes(Broadcast, records.to_bytes(Broadcast(3, weights)))
         assert same(again.weights, weights)
         assert records.digest(again) == records.digest(Broadcast(3, weights))
+
+
+def test_a_row_of_a_matrix_is_copied_without_its_neighbours():
+    row = w.Flat(torch.arange(12.0).view(3, 4)[1], (("a", (4,)),))
+    for copied in (pickle.loads(pickle.dumps(row)), copy.deepcopy(row)):
+        assert copied.vector.tolist() == [4.0, 5.0, 6.0, 7.0]
+        assert copied.vector.untyped_storage().nbytes() == 16
+
+
+def test_in_place_only_where_no_two_names_can_share_memory():
+    one = torch.ones(3)
+    shared = {"a": one, "b": one, "c": torch.ones(()).expand(3)}
+    assert {name: tensor.tolist() for name, tensor in w.multiply_(shared, -2.0).items()} == dict.fromkeys(
+        "abc", [-2.0] * 3
+    )
+    vector = w.flat(plain(0))
+    kept = w.clone(vector)
+    assert w.multiply_(vector, -2.0) is vector
+    assert same(vector, w.multiply(kept, -2.0))

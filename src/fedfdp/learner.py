@@ -52,7 +52,7 @@ class Learner:
     def _training(self, weights: Weights) -> nn.Module:
         """The module with these weights in training mode; what is frozen in it stays in evaluation mode."""
         model = self.load(weights)
-        if not model.training:
+        if not model.training or any(part.training for part in self._still):
             model.train()
             for part in self._still:
                 part.eval()

@@ -42,9 +42,14 @@ def ahead(task: Callable[[T], None], items: Sequence[T]) -> Iterator[T]:
             yield item
         return
     pool = _pool(os.getpid(), torch.get_num_threads() - 1)
-    for item, done in [(item, pool.submit(task, item)) for item in items]:
-        done.result()
-        yield item
+    started = [pool.submit(task, item) for item in items]
+    try:
+        for item, done in zip(items, started, strict=True):
+            done.result()
+            yield item
+    finally:
+        for done in started:
+            done.cancel()
 
 
 def _all_of(task: Callable[[T], None], items: Iterable[T]) -> None:

@@ -107,7 +107,7 @@ def train(
         "data": federation.fingerprint(),
         "weights": digest(first),
         "model": digest(_described(model, learner.loss_fn), dict(model.named_buffers()), _frozen(model)),
-        "streams": STREAMS if randomness == "seeded" else "",
+        **({"streams": STREAMS} if randomness == "seeded" else {}),
     }
     _check_budgets(privacy, federation)
     sizes = [client.size for client in federation.clients]

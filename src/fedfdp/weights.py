@@ -79,7 +79,7 @@ class Flat(Weights):
     __setitem__ = __delitem__ = update = pop = popitem = setdefault = clear = __ior__ = _fixed
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Flat, (self.vector, self.shapes)
+        return Flat, (self.vector.clone(), self.shapes)  # not with the other rows of a matrix that it may be one of
 
 
 def flat(weights: Mapping[str, Tensor]) -> Weights:
@@ -123,9 +123,13 @@ def multiply(weights: Weights, factor: float) -> Weights:
 
 
 def multiply_(weights: Weights, factor: float) -> Weights:
-    """The same in place, where the weights are not needed as they were."""
-    for tensor in [weights.vector] if isinstance(weights, Flat) else weights.values():
-        tensor.mul_(factor)
+    """The same for weights that are not needed as they were: in place where they are one vector.
+
+    Separate tensors may share their memory, as gradients do of two parameters that are only ever added.
+    """
+    if not isinstance(weights, Flat):
+        return multiply(weights, factor)
+    weights.vector.mul_(factor)
     return weights
 
 

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 import fedfdp
 from fedfdp import config
 from fedfdp.algorithms import ALGORITHMS, Algorithm
+from fedfdp.algorithms.base import Population
 from fedfdp.client import LocalClient
 from fedfdp.data import Federation
 from fedfdp.errors import SettingError
@@ -149,3 +151,28 @@ def test_a_step_size_that_decayed_to_nothing_divides_nothing_by_zero(digits, met
     assert all(torch.isfinite(tensor).all() for tensor in end.state.weights.values())
     assert method.rate(10**9) == method.lr  # without decay
     assert 0 < replace(method, lr_decay=0.5).rate(10**6) < 1e-19
+
+
+class Twice(nn.Module):
+    """Two offsets that are only ever added: autograd gives both the same memory as their gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.a, self.b = nn.Linear(64, 10), nn.Parameter(torch.zeros(10)), nn.Parameter(torch.zeros(10))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x.flatten(1)) + (self.a + self.b)
+
+
+@every
+def test_parameters_whose_gradients_share_memory_go_the_same_way(method, privacy, digits):
+    torch.manual_seed(0)
+    made = LocalClient(
+        digits.clients[0], Learner(Twice(), cross_entropy), privacy=privacy, randomness=Seeded(0), round=0
+    )
+    weights, population = made.learner.initial(), Population(4, 1000, 100, 10)
+    update = method.local(method.broadcast(method.init(weights, population, privacy)), method.memory(), made)[0].update
+    if privacy is None:
+        assert torch.equal(update["a"], update["b"])
+        assert torch.allclose(update["a"], update["linear.bias"], atol=1e-6)  # the same derivative
+    assert all(tensor.isfinite().all() for tensor in update.values())

@@ -78,8 +78,11 @@ def test_it_is_done_in_place_and_every_row_needs_its_key():
     assert Seeded(1).noised_(sums, [key(0), key(1)], scale=1.0, divisors=[1.0, 1.0]) is sums
     assert torch.equal(sums[1], normal(Seeded(1), 10, key(1)))
     for source in (Seeded(1), Secure()):
-        with pytest.raises(ValueError, match=r"rows|shorter"):
-            source.noised_(sums, [key(0)], scale=1.0, divisors=[1.0, 1.0])
+        for numbers in (sums, sums.double()):
+            with pytest.raises(ValueError, match=r"rows|shorter"):
+                source.noised_(numbers, [key(0)], scale=1.0, divisors=[1.0, 1.0])
+            with pytest.raises(ValueError, match=r"rows|shorter"):
+                source.noised_(numbers, [key(0), key(1)], scale=1.0, divisors=[1.0])
 
 
 def test_fresh_noise_is_never_the_same_and_lies_on_the_grid(threads):

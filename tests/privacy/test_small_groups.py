@@ -9,6 +9,7 @@ from torch import nn
 
 from fedfdp.learner import cross_entropy
 from fedfdp.privacy.clipping import clipped_sum, small
+from fedfdp.privacy.clipping.groups import Groups, Sums
 
 SIZES = [3, 0, 1, 5, 0, 0, 2, 7, 1, 1, 4, 0, 2, 3, 1, 6, 0, 2, 5, 1]  # more than small.MOST groups, some of them empty
 BOUNDS = (0, *itertools.accumulate(SIZES))
@@ -76,3 +77,16 @@ def test_the_loops_are_for_many_small_groups_in_single_precision():
     assert not small.fits(BOUNDS, single, double)
     assert not small.fits(tuple(range(0, 1000, 100)), single)  # few
     assert not small.fits(tuple(range(0, 100 * 100, 100)), single)  # large
+
+
+def test_one_large_group_among_empty_ones_is_left_to_the_library():
+    assert not small.fits((0,) * 50 + (100,), torch.zeros(1))
+
+
+@pytest.mark.parametrize("width", [5, 7])
+def test_rows_of_another_size_are_refused(width):
+    sums = Sums({"w": torch.zeros(6), "next": torch.zeros(6)}, len(SIZES))
+    with pytest.raises(ValueError, match=r"w: \d numbers for 6"):
+        sums.add_rows("w", Groups.of(SIZES), torch.ones(BOUNDS[-1], width), torch.ones(BOUNDS[-1]))
+    with pytest.raises(ValueError, match=r"w: \d numbers for 6"):
+        sums.add_outer("w", Groups.of(SIZES), torch.ones(BOUNDS[-1], 1), torch.ones(BOUNDS[-1], width))

@@ -26,7 +26,7 @@ PARTS = {
         ("clipping/coefficients.py", "bounded"),
     ),
     "weighted sums by client": (("clipping/kernel.py", "_add_up"),),
-    "noise drawn and added": (("privacy/randomness.py", "noised_"), ("privacy/randomness.py", "noised")),
+    "noise, or waiting for it": (("fedfdp/parallel.py", "ahead"), ("privacy/randomness.py", "noised")),
     "weighted mean of the updates": (("fedfdp/weights.py", "add_"),),
 }
 REST = "the rest: updates, records, calls"

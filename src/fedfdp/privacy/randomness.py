@@ -74,13 +74,13 @@ class Seeded:
 
     def noised_(self, sums: Tensor, keys: Sequence[Key], *, scale: float, divisors: Sequence[float]) -> Tensor:
         """On all threads; no number depends on how many there are, or on the other rows."""
+        if not len(sums) == len(keys) == len(divisors):
+            raise ValueError(f"{len(sums)} rows, {len(keys)} keys and {len(divisors)} divisors")
         if sums.dtype != torch.float32 or sums.device.type != "cpu" or not sums.is_contiguous():
-            noise = torch.zeros(sums.shape, dtype=torch.float32)
+            noise = torch.zeros(sums.shape, dtype=torch.float32, device="cpu")
             self.noised_(noise, keys, scale=1.0, divisors=[1.0] * len(keys))
             return sums.add_(noise.to(sums.device), alpha=scale).div_(sums.new_tensor(divisors)[:, None])
         seeds, shares = self._seeds(keys), np.array(divisors, dtype=np.float32)
-        if not len(sums) == len(seeds) == len(shares):
-            raise ValueError(f"{len(sums)} rows, {len(seeds)} keys and {len(shares)} divisors")
         rows = sums.numpy()
 
         def add(part: tuple[slice, slice]) -> None:
@@ -91,7 +91,7 @@ class Seeded:
         return sums
 
     def noised(self, value: float, key: Key, *, scale: float, divisor: float) -> float:
-        return (value + scale * one_normal(hashlib.shake_256(self._name(key)).digest(16))) / divisor
+        return float(value + scale * one_normal(hashlib.shake_256(self._name(key)).digest(16))) / divisor
 
     def generator(self, key: Key) -> torch.Generator:
         return generator_from(self._name(key))

@@ -91,6 +91,7 @@ class Sums:
         self, name: str, groups: Groups, rows: Tensor, c: Tensor, order: tuple[int, ...] | None = None
     ) -> None:
         """Add Σ_b c_b·rows_b over the rows b of each group; `order` permutes a row's dimensions to the parameter's."""
+        self._check(name, as_matrix(rows).shape[1])
         if small.fits(groups.bounds, rows, c, self.rows) and self._room(name, groups) is not None:
             source = _source(tuple(rows.shape[1:]), order)
             small.put_rows(self.rows, self._first[name], as_matrix(rows), c, groups.bounds, source)
@@ -104,6 +105,7 @@ class Sums:
 
     def add_outer(self, name: str, groups: Groups, left: Tensor, right: Tensor) -> None:
         """Add Σ_b left_b ⊗ right_b over the rows b of each group, written in place where it is the first."""
+        self._check(name, left.shape[1] * right.shape[1])
         left, right = alike(left, right)
         room = self._room(name, groups) if left.dtype == self.rows.dtype else None
         if room is not None and small.fits(groups.bounds, left, self.rows):
@@ -112,6 +114,11 @@ class Sums:
         total = sum_outer(left, right, groups, out=room)
         if room is None:
             self.add(name, groups, total)
+
+    def _check(self, name: str, numbers: int) -> None:
+        """Rows of another size would be written over a neighbour's."""
+        if numbers != self.totals[name][0].numel():
+            raise ValueError(f"{name}: {numbers} numbers for {self.totals[name][0].numel()}")
 
     def done(self) -> Tensor:
         """(groups, d): every group's sums; zeros where nothing was added."""
