@@ -1,6 +1,7 @@
 """Stand-ins that several tests share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,6 +9,17 @@ import torch
 from torch import Tensor
 
 from fedfdp.privacy.randomness import Floats, Key, Randomness, Seeded
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[int]:
+    """So many threads for torch and for us, for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield count
+    finally:
+        torch.set_num_threads(before)
 
 
 def normal(source: Randomness, count: int, key: Key) -> Tensor:

@@ -4,17 +4,15 @@ import threading
 import time
 
 import pytest
-import torch
 
 from fedfdp.parallel import ahead, for_each
+from support import torch_threads
 
 
 @pytest.fixture(params=[1, 2, 4])
 def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
+    with torch_threads(request.param):
+        yield request.param
 
 
 def test_every_item_is_done_once_on_no_more_threads_than_there_are(threads):
@@ -45,15 +43,11 @@ def test_items_come_in_order_and_only_when_they_are_done(threads):
 
 
 def test_others_are_worked_on_meanwhile():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
+    with torch_threads(2):
         second = threading.Event()
         items = ahead(lambda item: second.set() if item == 1 else None, range(3))
         next(items)
         assert second.wait(5.0)
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("run", [for_each, lambda task, items: list(ahead(task, items))])

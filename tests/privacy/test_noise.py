@@ -7,7 +7,7 @@ import torch
 from fedfdp.privacy.randomness import Key, Seeded, parts
 from fedfdp.privacy.secure import Secure, grid_step
 from fedfdp.privacy.streams import BLOCK
-from support import normal
+from support import normal, torch_threads
 
 
 def key(i: int) -> Key:
@@ -16,10 +16,8 @@ def key(i: int) -> Key:
 
 @pytest.fixture(params=[1, 2, 3])
 def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
+    with torch_threads(request.param):
+        yield request.param
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ from torch import nn
 from fedfdp.learner import cross_entropy
 from fedfdp.privacy.clipping import clipped_sum, small
 from fedfdp.privacy.clipping.groups import Groups, Sums
+from support import torch_threads
 
 SIZES = [3, 0, 1, 5, 0, 0, 2, 7, 1, 1, 4, 0, 2, 3, 1, 6, 0, 2, 5, 1]  # more than small.MOST groups, some of them empty
 BOUNDS = (0, *itertools.accumulate(SIZES))
@@ -17,10 +18,8 @@ BOUNDS = (0, *itertools.accumulate(SIZES))
 
 @pytest.fixture(params=[1, 3])
 def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
+    with torch_threads(request.param):
+        yield request.param
 
 
 def test_rows_by_the_definition(threads):
