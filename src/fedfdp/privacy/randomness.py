@@ -80,12 +80,11 @@ class Seeded:
             noise = torch.zeros(sums.shape, dtype=torch.float32, device="cpu")
             self.noised_(noise, keys, scale=1.0, divisors=[1.0] * len(keys))
             return sums.add_(noise.to(sums.device), alpha=scale).div_(sums.new_tensor(divisors)[:, None])
-        seeds, shares = self._seeds(keys), np.array(divisors, dtype=np.float32)
-        rows = sums.numpy()
+        rows, seeds, by = sums.numpy(), self._seeds(keys), np.array(divisors, dtype=np.float32)
 
         def add(part: tuple[slice, slice]) -> None:
             some, columns = part
-            streams.add_normal(rows[some, columns], seeds[some], scale, shares[some], columns.start)
+            streams.add_normal(rows[some, columns], seeds[some], scale, by[some], columns.start)
 
         for_each(add, parts(len(rows), rows.shape[1], torch.get_num_threads()))
         return sums
@@ -141,7 +140,7 @@ def one_normal(chance: bytes) -> float:
 
 
 # torch keeps only 32 bits of a CPU generator's seed: over a run of many clients and rounds two keys would meet, and two
-# uploads would carry the same noise. So the whole state of the Mersenne twister is filled from the key.
+# clients would draw alike. So the whole state of the Mersenne twister is filled from the key.
 _WORDS = 624
 _FIRST_WORD = 24  # bytes of the state before its words: seed, left, seeded, next
 
