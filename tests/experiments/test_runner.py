@@ -144,3 +144,17 @@ def test_a_target_is_read_where_it_is_first_reached(tmp_path):
     never = Planned(cell.row, Column("95 %", "mnist", target=0.95), cell.config, cell.step)
     missed = read(store, never)
     assert (missed.epsilon, missed.psi, missed.rounds) == (None, None, 914)
+
+
+def test_the_rows_of_the_adaptive_experiment_differ_in_their_rule_and_nothing_else():
+    found = {key: planned("adaptive", key, "MNIST").config for key in ("fixed-0", "fixed-2.5", "fixed-20", "adaptive")}
+    rules = {key: (config.algorithm.server_rule, config.algorithm.server_lam) for key, config in found.items()}
+    assert rules == {
+        "fixed-0": ("fixed", 0.0),
+        "fixed-2.5": ("fixed", 2.5),
+        "fixed-20": ("fixed", 20.0),
+        "adaptive": ("adaptive", 5.0),
+    }
+    same = {replace(config.algorithm, server_rule="fixed", server_lam=0.0) for config in found.values()}
+    assert len(same) == 1
+    assert len({config.privacy.sigma for config in found.values()}) == 1
