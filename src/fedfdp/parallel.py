@@ -1,10 +1,11 @@
 """Work on several threads of this process, as many as torch may use. What is computed never depends on how many."""
 
+import ctypes
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TypeVar
 
 import torch
@@ -13,15 +14,49 @@ T = TypeVar("T")
 _NAME = "fedfdp-"
 
 
+def threads_here() -> int:
+    """How many threads the caller may put to work, itself included: one, if it is such a thread."""
+    return 1 if threading.current_thread().name.startswith(_NAME) else torch.get_num_threads()
+
+
+def on_all_threads(function: int, argument: int, *, alone: bool = False) -> None:
+    """Calls the compiled function at that address with that argument, once on every thread, or `alone` on this one.
+
+    The threads are torch's own where they can be had: they wait for work for a while after a pass, and hold on to their
+    cores while they do.
+    """
+    threads, call = threads_here(), _Compiled(function)
+    if alone or threads < 2:
+        call(argument)
+    elif enter := _openmp():
+        enter(function, argument, threads, 0)
+    else:
+        for_each(lambda _: call(argument), range(threads))
+
+
+_Compiled = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+@cache
+def _openmp() -> Callable[[int, int, int, int], None] | None:
+    """What code compiled with OpenMP enters a parallel region by, as torch itself finds it."""
+    try:
+        enter = ctypes.CDLL(None).GOMP_parallel
+    except (OSError, TypeError, AttributeError):  # another system, or torch with threads of its own
+        return None
+    enter.restype, enter.argtypes = None, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+    return enter
+
+
 def for_each(task: Callable[[T], None], items: Sequence[T]) -> None:
     """Does the task for every item, in any order. Within a task it goes on without further threads.
 
     The calling thread works too, and each takes the next item when it is done with one: torch's own threads keep cores
     busy for a while after they were used, so that no two threads of ours are equally fast.
     """
-    threads = min(torch.get_num_threads(), len(items))
+    threads = min(threads_here(), len(items))
     left = iter(items)  # to take the next one is a single step of the interpreter: no two threads take the same
-    if threads < 2 or threading.current_thread().name.startswith(_NAME):
+    if threads < 2:
         _all_of(task, left)
         return
     helpers = [_pool(os.getpid(), threads - 1).submit(_all_of, task, left) for _ in range(threads - 1)]
@@ -36,7 +71,7 @@ def for_each(task: Callable[[T], None], items: Sequence[T]) -> None:
 
 def ahead(task: Callable[[T], None], items: Sequence[T]) -> Iterator[T]:
     """Every item in order, once the task is done for it; other threads are at work on the next ones meanwhile."""
-    if torch.get_num_threads() < 2 or len(items) < 2 or threading.current_thread().name.startswith(_NAME):
+    if threads_here() < 2 or len(items) < 2:
         for item in items:
             task(item)
             yield item

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedfdp.privacy.randomness import Key, Seeded, parts
+from fedfdp.privacy.randomness import Key, Seeded
 from fedfdp.privacy.secure import Secure, grid_step
 from fedfdp.privacy.streams import BLOCK
 from support import normal, torch_threads
@@ -20,11 +20,6 @@ def threads(request):
         yield request.param
 
 
-@pytest.fixture(autouse=True)
-def every_thread_is_worth_little(monkeypatch):
-    monkeypatch.setattr("fedfdp.privacy.randomness.SHARE", 1000)
-
-
 @pytest.mark.parametrize("count", [1, 5, 700, BLOCK, BLOCK + 17, 5 * BLOCK, 40 * BLOCK - 1])
 def test_the_same_numbers_on_any_number_of_threads(threads, count):
     drawn = normal(Seeded(1), count, key(0))
@@ -33,17 +28,13 @@ def test_the_same_numbers_on_any_number_of_threads(threads, count):
     assert torch.equal(drawn, normal(Seeded(1), count, key(0)))
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 7, 64])
-@pytest.mark.parametrize("columns", [0, 1, BLOCK, 5 * BLOCK + 3, 99 * BLOCK])
-@pytest.mark.parametrize("cores", [1, 2, 3, 64])
-def test_every_number_is_in_one_part_that_begins_where_a_stream_may(rows, columns, cores):
-    seen = np.zeros((rows, columns), dtype=int)
-    shares = parts(rows, columns, cores)
-    for some, span in shares:
-        seen[some, span] += 1
-        assert span.start % BLOCK == 0
-    assert (seen == 1).all()
-    assert len(shares) <= max(8 * cores, rows)
+@pytest.mark.parametrize("rows", [1, 3, 7])
+@pytest.mark.parametrize("columns", [1, BLOCK, 5 * BLOCK + 3])
+def test_every_number_is_noised_once(threads, rows, columns):
+    sums, keys = torch.zeros(rows, columns), [key(i) for i in range(rows)]
+    Seeded(1).noised_(sums, keys, scale=1.0, divisors=[1.0] * rows)
+    for i in range(rows):
+        assert torch.equal(sums[i], normal(Seeded(1), columns, key(i)))
 
 
 def test_blocks_of_one_vector_are_independent():

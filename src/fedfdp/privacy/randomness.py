@@ -16,13 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfdp.parallel import for_each
 from fedfdp.privacy import streams
 
 Floats = NDArray[np.float64]
 # How numbers come of a seed. A run that was begun with others cannot go on: a round repeated would not be the same.
 STREAMS = "philox4x32-10, box-muller"
-SHARE = 2**20  # numbers that a thread is worth: torch's own threads hold on to their cores for a while after a pass
 
 
 class Key(NamedTuple):
@@ -80,13 +78,7 @@ class Seeded:
             noise = torch.zeros(sums.shape, dtype=torch.float32, device="cpu")
             self.noised_(noise, keys, scale=1.0, divisors=[1.0] * len(keys))
             return sums.add_(noise.to(sums.device), alpha=scale).div_(sums.new_tensor(divisors)[:, None])
-        rows, seeds, by = sums.numpy(), self._seeds(keys), np.array(divisors, dtype=np.float32)
-
-        def add(part: tuple[slice, slice]) -> None:
-            some, columns = part
-            streams.add_normal(rows[some, columns], seeds[some], scale, by[some], columns.start)
-
-        for_each(add, parts(len(rows), rows.shape[1], torch.get_num_threads()))
+        streams.add_normal(sums, self._seeds(keys), scale, divisors)
         return sums
 
     def noised(self, value: float, key: Key, *, scale: float, divisor: float) -> float:
@@ -102,19 +94,6 @@ class Seeded:
 
     def _name(self, key: Key) -> bytes:
         return f"{self.seed}\x00{key.client}\x00{key.round}\x00{key.attempt}\x00{key.purpose}".encode()
-
-
-def parts(rows: int, columns: int, threads: int) -> list[tuple[slice, slice]]:
-    """A matrix in several parts for each thread it is worth: rows together, or where there are few, rows in pieces."""
-    threads = min(threads, rows * columns // SHARE)
-    if threads < 2:
-        return [(slice(0, rows), slice(0, columns))]
-    wanted = 4 * threads
-    if rows >= wanted:
-        each = -(-rows // wanted)
-        return [(slice(first, min(first + each, rows)), slice(0, columns)) for first in range(0, rows, each)]
-    piece = -(-columns // (-(-wanted // rows) * streams.BLOCK)) * streams.BLOCK
-    return [(slice(r, r + 1), slice(start, start + piece)) for r in range(rows) for start in range(0, columns, piece)]
 
 
 def to_unit(words: NDArray[np.uint64]) -> Floats:

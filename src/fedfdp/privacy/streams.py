@@ -6,17 +6,22 @@ and a root, without a library's logarithm or sine, so that the compiler makes ei
 lies beyond has probability 2.7e-11.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from numba import carray
 from numpy.typing import NDArray
+from torch import Tensor
 
-from fedfdp.compiled import compiled, inlined
+from fedfdp.compiled import CALL, DONE, FIRST, ITEMS, TAKEN, compiled, inlined, matrix, number, one_more, shared, vector
 
 Words = NDArray[np.uint32]
 Floats = NDArray[np.float32]
 F, I, U, L = np.float32, np.int32, np.uint32, np.uint64  # noqa: E741
-BLOCK = 4096  # numbers made at a time, their words in a core's nearest cache; where a stream may be entered
+BLOCK = 4096  # numbers made at a time, their words in a core's nearest cache
+TOGETHER = 4  # blocks that a thread takes at a time: tens of microseconds
 
 
 def uniform(count: int, seed: Words) -> NDArray[np.float64]:
@@ -26,11 +31,13 @@ def uniform(count: int, seed: Words) -> NDArray[np.float64]:
     return made
 
 
-def add_normal(rows: Floats, seeds: Words, scale: float, divisors: Floats, first: int = 0) -> None:
-    """Row i ← (row i + scale·N(0, I)) / divisor i; its noise is seed i's stream from number `first` on."""
-    assert first % BLOCK == 0
-    signature = "void(float32[:, ::1], uint32[:, ::1], int64, float32, float32[::1])"
-    compiled(_add_rows, signature)(rows, seeds, first, F(scale), divisors)
+def add_normal(rows: Tensor, seeds: Words, scale: float, divisors: Sequence[float]) -> None:
+    """Row i ← (row i + scale·N(0, I)) / divisor i; its noise is seed i's stream. On all threads."""
+    if not len(rows) == len(seeds) == len(divisors) or seeds.shape[1:] != (4,):
+        raise ValueError(f"{len(rows)} rows, seeds of shape {seeds.shape} and {len(divisors)} divisors")
+    items = -(-len(rows) * _blocks(rows.shape[1]) // TOGETHER)
+    loop = shared(_add_normal, torch.float32, torch.uint32, float, torch.float32)
+    loop(items, rows, torch.from_numpy(seeds), scale, torch.tensor(divisors, dtype=torch.float32))
 
 
 def _uniform(made: NDArray[np.float64], seed: Words) -> None:
@@ -41,15 +48,29 @@ def _uniform(made: NDArray[np.float64], seed: Words) -> None:
         made[i] = np.float64((L(room[i]) << L(21)) | (L(room[2 * half + i]) >> L(11))) * 2.0**-53
 
 
-def _add_rows(rows: Floats, seeds: Words, first: int, scale: np.float32, divisors: Floats) -> None:
+def _add_normal(address: Any) -> None:
+    """An item is a few blocks; a row has a whole number of them."""
+    call = carray(address, CALL)
+    rows, seeds = matrix(call, FIRST, np.float32), matrix(call, FIRST + 3, np.uint32)
+    scale, divisors = F(number(call, FIRST + 6)), vector(call, FIRST + 7, np.float32)
+    columns, each = rows.shape[1], blocks(rows.shape[1])
     room = np.empty(BLOCK, dtype=U)
-    for r in range(len(rows)):
-        for start in range(0, rows.shape[1], BLOCK):
-            part = rows[r, start : start + BLOCK]
+    while True:
+        item = one_more(address, TAKEN)
+        if item >= call[ITEMS]:
+            return
+        for block in range(item * TOGETHER, min((item + 1) * TOGETHER, len(rows) * each)):
+            row, start = block // each, block % each * BLOCK
+            part = rows[row, start : min(start + BLOCK, columns)]
             quarter, half = (len(part) + 3) // 4, (len(part) + 1) // 2
-            fill(room[: 4 * quarter], (first + start) // 4, seeds[r])
+            fill(room[: 4 * quarter], start // 4, seeds[row])
             radii, angles = room[: 2 * quarter], room[2 * quarter :]
-            add_pairs(radii, angles, part[:half], part[half:], scale, F(1) / divisors[r])
+            add_pairs(radii, angles, part[:half], part[half:], scale, F(1) / divisors[row])
+        one_more(address, DONE)
+
+
+def _blocks(columns: int) -> int:
+    return (columns + BLOCK - 1) // BLOCK
 
 
 def _add_pairs(
@@ -131,4 +152,4 @@ def _pair(radius: Any, angle: Any) -> Any:
 
 turn, pair = inlined(_turn), inlined(_pair)
 philox = inlined(_philox)
-fill, add_pairs = inlined(_fill), inlined(_add_pairs)
+blocks, fill, add_pairs = inlined(_blocks), inlined(_fill), inlined(_add_pairs)

@@ -1,24 +1,22 @@
-"""Weighted sums over many small groups of records as compiled loops: in single precision, on a CPU.
+"""Weighted sums over many small groups of records as compiled loops: in single precision, on a CPU, on all threads.
 
 A library's product takes longer to call than a few records take to add up. Each group's sums are written once, in
 their place. Never scales by a coefficient it was not given.
 """
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numba import carray
 from torch import Tensor
 
-from fedfdp.compiled import compiled
-from fedfdp.parallel import for_each
+from fedfdp.compiled import CALL, DONE, FIRST, ITEMS, TAKEN, matrix, one_more, shared, vector
 
-Matrix = NDArray[np.float32]
-Whole = NDArray[np.int64]
 MOST = 16  # records of a group, on average; beyond, the library is faster
+T = torch.float32
+F, I, L = np.float32, np.int32, np.int64  # noqa: E741
 
 
 def fits(bounds: tuple[int, ...], *tensors: Tensor) -> bool:
@@ -33,33 +31,26 @@ def fits(bounds: tuple[int, ...], *tensors: Tensor) -> bool:
 
 def put_rows(into: Tensor, first: int, rows: Tensor, c: Tensor, bounds: tuple[int, ...], source: Tensor) -> None:
     """into[k, first + j] ← Σ_b c_b·rows_b,source_j over the rows b of group k."""
-    signature = "void(float32[:, ::1], int64, float32[:, ::1], float32[::1], int64[::1], int32[::1], int64, int64)"
-    numbers = (into.numpy(), first, rows.contiguous().numpy(), c.contiguous().numpy(), _whole(bounds), source.numpy())
-    _share(compiled(_put_rows, signature), numbers, len(into))
+    loop = shared(_put_rows, T, int, T, T, torch.int64, torch.int32)
+    loop(len(into), into, first, rows.contiguous(), c.contiguous(), torch.tensor(bounds), source)
 
 
 def put_outer(into: Tensor, first: int, left: Tensor, right: Tensor, bounds: tuple[int, ...]) -> None:
     """into[k, first + o·width + i] ← Σ_b left_bo·right_bi over the rows b of group k."""
-    signature = "void(float32[:, ::1], int64, float32[:, ::1], float32[:, ::1], int64[::1], int64, int64)"
-    numbers = (into.numpy(), first, left.contiguous().numpy(), right.contiguous().numpy(), _whole(bounds))
-    _share(compiled(_put_outer, signature), numbers, len(into))
+    loop = shared(_put_outer, T, int, T, T, torch.int64)
+    loop(len(into), into, first, left.contiguous(), right.contiguous(), torch.tensor(bounds))
 
 
-def _whole(bounds: tuple[int, ...]) -> Whole:
-    return np.array(bounds, dtype=np.int64)
-
-
-def _share(loop: Callable[..., None], numbers: tuple[Any, ...], groups: int) -> None:
-    """The loop over all groups, on all threads."""
-    each = -(-groups // (4 * torch.get_num_threads()))
-    for_each(lambda start: loop(*numbers, start, min(start + each, groups)), range(0, groups, each))
-
-
-def _put_rows(
-    into: Matrix, first: int, rows: Matrix, c: Matrix, bounds: Whole, source: Whole, start: int, stop: int
-) -> None:
-    total = np.empty(rows.shape[1], dtype=np.float32)
-    for k in range(start, stop):
+def _put_rows(address: Any) -> None:
+    call = carray(address, CALL)
+    into, first = matrix(call, FIRST, F), call[FIRST + 3]
+    rows, c = matrix(call, FIRST + 4, F), vector(call, FIRST + 7, F)
+    bounds, source = vector(call, FIRST + 9, L), vector(call, FIRST + 11, I)
+    total = np.empty(rows.shape[1], dtype=F)
+    while True:
+        k = one_more(address, TAKEN)
+        if k >= call[ITEMS]:
+            return
         total[:] = 0
         for b in range(bounds[k], bounds[k + 1]):
             row, factor = rows[b], c[b]
@@ -68,11 +59,18 @@ def _put_rows(
         place = into[k, first : first + len(total)]
         for j in range(len(total)):
             place[j] = total[source[j]]
+        one_more(address, DONE)
 
 
-def _put_outer(into: Matrix, first: int, left: Matrix, right: Matrix, bounds: Whole, start: int, stop: int) -> None:
+def _put_outer(address: Any) -> None:
+    call = carray(address, CALL)
+    into, first = matrix(call, FIRST, F), call[FIRST + 3]
+    left, right, bounds = matrix(call, FIRST + 4, F), matrix(call, FIRST + 7, F), vector(call, FIRST + 10, L)
     width = right.shape[1]
-    for k in range(start, stop):
+    while True:
+        k = one_more(address, TAKEN)
+        if k >= call[ITEMS]:
+            return
         for o in range(left.shape[1]):
             total = into[k, first + o * width : first + (o + 1) * width]
             total[:] = 0
@@ -80,3 +78,4 @@ def _put_outer(into: Matrix, first: int, left: Matrix, right: Matrix, bounds: Wh
                 row, factor = right[b], left[b, o]
                 for i in range(width):
                     total[i] += factor * row[i]
+        one_more(address, DONE)
