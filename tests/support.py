@@ -50,5 +50,5 @@ class Given:
         self.keys.append(key)
         return (value + scale * self.noise) / divisor
 
-    def generator(self, key: Key) -> torch.Generator:
-        return Seeded(0).generator(key)
+    def state(self, key: Key) -> Tensor:
+        return Seeded(0).state(key)

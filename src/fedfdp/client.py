@@ -87,7 +87,8 @@ class LocalClient:
 
     def _minibatches(self, count: int, batch_size: int) -> Iterator[Tensor]:
         """So many minibatches of shuffled records, reshuffled whenever all were seen."""
-        generator, left = self.randomness.generator(self.key("shuffle")), torch.empty(0, dtype=torch.int64)
+        generator, left = torch.Generator(), torch.empty(0, dtype=torch.int64)
+        generator.set_state(self.randomness.state(self.key("shuffle")))
         for _ in range(count):
             if not len(left):
                 left = torch.randperm(len(self.data.train), generator=generator)

@@ -128,11 +128,11 @@ class Learner:
         cuda = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda) if cuda else nullcontext():
             own = torch.default_generator  # torch.manual_seed does the same as its method and much more, slowly
-            before, source = own.get_state(), randomness.generator(key)
+            before = own.get_state()
             try:
-                own.set_state(source.get_state())
+                own.set_state(randomness.state(key))
                 if cuda:
-                    torch.cuda.manual_seed(int(torch.randint(2**62, (), generator=source)))
+                    torch.cuda.manual_seed(int(torch.randint(2**62, ())))
                 yield
             finally:
                 own.set_state(before)

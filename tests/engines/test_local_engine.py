@@ -64,8 +64,8 @@ class Watched:
     def uniform(self, count: int, key: Key) -> Floats:
         return self.source.uniform(count, key)
 
-    def generator(self, key: Key) -> torch.Generator:
-        return self.source.generator(key)
+    def state(self, key: Key) -> Tensor:
+        return self.source.state(key)
 
 
 def holders() -> Federation:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedfdp.privacy.randomness import Key, Seeded, box_muller, generator_from, one_normal
+from fedfdp.privacy.randomness import Key, Seeded, box_muller, generator_state, one_normal
 from support import normal
 
 
@@ -67,9 +67,9 @@ def test_the_whole_state_comes_from_the_key():
     # torch's own seeding keeps 32 bits: these two seeds give the same stream, and so could two keys of a long run
     a, b = torch.Generator().manual_seed(5), torch.Generator().manual_seed(5 + 2**32)
     assert torch.equal(torch.rand(3, generator=a), torch.rand(3, generator=b))
-    words = {tuple(generator_from(str(i).encode()).get_state()[24:].tolist()) for i in range(50)}
+    words = {tuple(generator_state(str(i).encode())[24:].tolist()) for i in range(50)}
     assert len(words) == 50
-    state = generator_from(b"key").get_state()[24 : 24 + 8 * 624].numpy().view(np.uint64)
+    state = generator_state(b"key")[24 : 24 + 8 * 624].numpy().view(np.uint64)
     assert len(set(state.tolist())) > 620
     assert state.max() < 2**32
 

@@ -103,7 +103,7 @@ def test_nothing_repeats_whatever_the_key():
     draws = [tuple(noise_of(Secure(), 4, key).tolist()) for key in keys * 2]
     assert len(set(draws)) == len(draws)
     assert not np.array_equal(Secure().uniform(4, KEY), Secure().uniform(4, KEY))
-    states = [Secure().generator(KEY).get_state().numpy().tobytes() for _ in range(8)]
+    states = [Secure().state(KEY).numpy().tobytes() for _ in range(8)]
     assert len(set(states)) == 8
     assert not Secure().repeatable
 

@@ -52,8 +52,8 @@ class Randomness(Protocol):
         """(value + scale·N(0, 1)) / divisor in double precision: the same of a single number."""
         ...
 
-    def generator(self, key: Key) -> torch.Generator:
-        """For what protects nobody: shuffles, dropout."""
+    def state(self, key: Key) -> Tensor:
+        """A state for a generator of torch's, for what protects nobody: shuffles, dropout."""
         ...
 
 
@@ -84,8 +84,8 @@ class Seeded:
     def noised(self, value: float, key: Key, *, scale: float, divisor: float) -> float:
         return float(value + scale * one_normal(hashlib.shake_256(self._name(key)).digest(16))) / divisor
 
-    def generator(self, key: Key) -> torch.Generator:
-        return generator_from(self._name(key))
+    def state(self, key: Key) -> Tensor:
+        return generator_state(self._name(key))
 
     def _seeds(self, keys: Sequence[Key]) -> NDArray[np.uint32]:
         """A stream's seed for each key, four words of it."""
@@ -125,15 +125,13 @@ _FIRST_WORD = 24  # bytes of the state before its words: seed, left, seeded, nex
 
 
 @cache
-def _template() -> Tensor:
-    return torch.Generator().manual_seed(0).get_state()
+def _template() -> NDArray[np.uint8]:
+    return torch.Generator().manual_seed(0).get_state().numpy()
 
 
-def generator_from(key: bytes) -> torch.Generator:
-    """A generator whose whole state is derived from the key (SHAKE-256)."""
+def generator_state(key: bytes) -> Tensor:
+    """A generator's state, the whole of it derived from the key (SHAKE-256)."""
     words = np.frombuffer(hashlib.shake_256(key).digest(4 * _WORDS), dtype=np.uint32)
-    state = _template().clone()
-    state[_FIRST_WORD : _FIRST_WORD + 8 * _WORDS] = torch.from_numpy(words.astype(np.uint64).view(np.uint8).copy())
-    generator = torch.Generator()
-    generator.set_state(state)
-    return generator
+    state = _template().copy()
+    state[_FIRST_WORD : _FIRST_WORD + 8 * _WORDS] = words.astype(np.uint64).view(np.uint8)
+    return torch.from_numpy(state)

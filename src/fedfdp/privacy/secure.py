@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfdp.privacy.randomness import Floats, Key, box_muller, generator_from, to_unit
+from fedfdp.privacy.randomness import Floats, Key, box_muller, generator_state, to_unit
 
 FINENESS = 10  # the grid's step is between 2⁻¹¹ and 2⁻¹⁰ of the noise's standard deviation
 
@@ -45,8 +45,8 @@ class Secure:
         exact = torch.tensor([value], dtype=torch.float64)
         return float(self.noised_(exact[None], [key], scale=scale, divisors=[divisor]))
 
-    def generator(self, key: Key) -> torch.Generator:
-        return generator_from(os.urandom(64))
+    def state(self, key: Key) -> Tensor:
+        return generator_state(os.urandom(64))
 
 
 def normal(count: int) -> Tensor:

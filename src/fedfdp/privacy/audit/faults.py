@@ -43,8 +43,8 @@ class LessNoise:
     def _factor(self, key: Key) -> float:
         return self.factor if key.purpose.startswith(self.purpose) else 1.0
 
-    def generator(self, key: Key) -> torch.Generator:
-        return self.source.generator(key)
+    def state(self, key: Key) -> Tensor:
+        return self.source.state(key)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from torch.nn.parameter import UninitializedParameter
 from fedfdp.errors import SettingError
 from fedfdp.privacy.clipping.fast import Job
 from fedfdp.privacy.clipping.groups import as_matrix
+from fedfdp.privacy.clipping.layers import named_layers, trained
 from fedfdp.privacy.clipping.plan import examine
 
 
@@ -32,10 +33,11 @@ class LayerReport:
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters to train, by name; raises for a model that per-sample clipping cannot keep private."""
-    if any(map(_fault, model.modules())):
-        name, layer = next((name, layer) for name, layer in model.named_modules() if _fault(layer))
-        raise SettingError(f"model.{name}" if name else "model", type(layer).__name__, *(_fault(layer) or ()))
-    params = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    layers = named_layers(model)
+    for name, layer in layers:
+        if fault := _fault(layer):
+            raise SettingError(f"model.{name}" if name else "model", type(layer).__name__, *fault)
+    params = trained(layers)
     if not params:
         raise SettingError("model", type(model).__name__, "has nothing to train", "unfreeze a layer")
     for parameter in params.values():

@@ -47,7 +47,8 @@ def bounded(c: Tensor, losses: Tensor, norms: Tensor, slack: Tensor | None, clip
     norm, c = norms.double(), c.double()
     if slack is not None:  # rounding matters only where terms cancel; elsewhere the measured norm stands as it is
         norm = norm + (slack - ROUNDING * norm).clamp_min(0)
-    bad = ~(losses + norm + c).isfinite()
+    all_of_it = losses + norm + c
+    bad = (all_of_it - all_of_it).isnan()  # inf − inf is none either
     limit = clip / norm
     c = c.clamp(-limit, limit).masked_fill(bad, 0).to(norms.dtype)
     # Below the normal range a number is rounded by more than rounding allows: zero is the safe neighbour.

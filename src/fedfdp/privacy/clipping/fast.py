@@ -3,7 +3,7 @@
 Trusts the layout it is given: which rows of a call belong to which record is found out in plan.py, never guessed here.
 """
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from fedfdp.errors import SettingError
 from fedfdp.privacy.clipping.broadcast import Gain, Shift
 from fedfdp.privacy.clipping.contributions import Contribution, Stored
 from fedfdp.privacy.clipping.convolution import Convolution
+from fedfdp.privacy.clipping.layers import named_layers
 from fedfdp.privacy.clipping.rules import Embedding, GroupNorm, LayerNorm, Linear
 from fedfdp.privacy.clipping.tape import Call, Rule, Tape, UnsupportedError
 
@@ -51,16 +52,20 @@ class Layout:
         return same and call.rows == self.rows * batch
 
 
+# What most of a layer's attributes are: to ask of each whether it is a tensor takes longer than all the rest.
+_NEVER_A_TENSOR = frozenset({bool, int, float, str, type(None), tuple, list, set, dict, OrderedDict})
+
+
 @contextmanager
 def buffers_kept(model: nn.Module) -> Iterator[None]:
     """Whatever a forward pass does to buffers, or to anything else that layers keep beside their weights, is undone.
 
     It would carry records past the noise, or from one record's gradient into another's.
     """
-    layers = list(model.modules())
-    places = [*map(vars, layers), *(layer._buffers for layer in layers)]
-    kept = [(place, dict(place.items())) for place in places]
-    tensors = [(t, t._version, t.clone()) for _, values in kept for t in values.values() if isinstance(t, Tensor)]
+    places = [place for _, layer in named_layers(model) for place in (vars(layer), layer._buffers)]
+    kept = [(place, place.copy()) for place in places]
+    unknown = [value for _, values in kept for value in values.values() if type(value) not in _NEVER_A_TENSOR]
+    tensors = [(t, t._version, t.clone()) for t in unknown if isinstance(t, Tensor)]
     try:
         yield
     finally:

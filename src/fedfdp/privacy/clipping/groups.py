@@ -60,8 +60,8 @@ class Sums:
         like = next(iter(params.values()))
         self.shapes = tuple((name, tuple(parameter.shape)) for name, parameter in params.items())
         sizes = [parameter.numel() for parameter in params.values()]
-        dtype = functools.reduce(torch.promote_types, (parameter.dtype for parameter in params.values()))
-        self.rows = like.new_empty(groups, sum(sizes), dtype=dtype)
+        dtypes = {parameter.dtype for parameter in params.values()}
+        self.rows = like.new_empty(groups, sum(sizes), dtype=functools.reduce(torch.promote_types, dtypes))
         parts = torch.split(self.rows, sizes, dim=1)
         named = zip(self.shapes, parts, strict=True)
         self.totals = {name: part.view(groups, *shape) for (name, shape), part in named}

@@ -76,9 +76,8 @@ def clipped_sum(
         losses, contributions = _pass(plan, job, x[start:stop], y[start:stop])
         norms, slack = total_norms(contributions, stop - start, losses)
         c, bad = bounded(wanted(coefficient, losses, norms), losses, norms, slack, clips[start:stop])
-        skipped += int(bad.sum())
         here = groups if stop - start == len(x) else groups.within(start, stop)
-        _add_up(contributions, sums, c, bad, here)
+        skipped += _add_up(contributions, sums, c, bad, here)
         parts.append((losses, norms, c))
     if not parts:
         parts = [(next(iter(job.params.values())).new_zeros(0),) * 3]
@@ -94,13 +93,15 @@ def clipped_sum(
     )
 
 
-def _add_up(contributions: list[Contribution], sums: Sums, c: Tensor, bad: Tensor, groups: Groups) -> None:
-    """Σ c_b·g_b by group, of the records that are not bad."""
-    if bad.any():
+def _add_up(contributions: list[Contribution], sums: Sums, c: Tensor, bad: Tensor, groups: Groups) -> int:
+    """Σ c_b·g_b by group, of the records that are not bad; how many are."""
+    dropped = int(bad.sum())
+    if dropped:
         for contribution in contributions:
             contribution.drop(bad)
     for contribution in contributions:
         contribution.add_to(sums, c, groups)
+    return dropped
 
 
 def record_losses(model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor) -> Tensor:

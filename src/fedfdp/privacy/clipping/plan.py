@@ -19,6 +19,7 @@ from fedfdp.privacy.clipping.contributions import Contribution, Stored, row_norm
 from fedfdp.privacy.clipping.fallback import loop_pass, vmap_pass
 from fedfdp.privacy.clipping.fast import Job, Layout, LossFn, buffers_kept, fast_pass, taped
 from fedfdp.privacy.clipping.groups import Groups, Sums
+from fedfdp.privacy.clipping.layers import named_layers
 from fedfdp.privacy.clipping.tape import AmbiguousError, Call, Still, UnsupportedError
 
 log = logging.getLogger("fedfdp")
@@ -55,7 +56,7 @@ def plan_for(job: Job, x: Tensor, y: Tensor) -> Plan:
         x.dtype,
         len(x) == 1,
         tuple(job.params),
-        tuple(module.training for module in job.model.modules()),
+        tuple(layer.training for _, layer in named_layers(job.model)),
         _code(job.loss_fn),
     )
     known = _plans.setdefault(job.model, {})

@@ -55,9 +55,9 @@ class Linear(Rule):
         return found | ({call.bias: g.sum(1)} if call.bias is not None else {})
 
     def contributions(self, call: Call, grad: Tensor, batch: int, before: int) -> list[Contribution]:
-        a, g = self._factors(call, grad, batch, before)
         if call.rows == batch:
-            return [Outer(call.weight, call.bias, a[:, 0], g[:, 0])]
+            return [Outer(call.weight, call.bias, call.input.reshape(batch, -1), grad.reshape(batch, -1))]
+        a, g = self._factors(call, grad, batch, before)
         found: list[Contribution] = []
         if call.weight is not None:
             if wide(a.shape[1], a.shape[2], g.shape[2]):

@@ -1,11 +1,11 @@
 """Sees every use of a trainable parameter in a forward pass and notes the calls whose gradients a rule can work out.
 
 It watches functions, not modules, so tied weights, functional calls and attention's packed projection are seen too.
-Never changes the model: the watched functions get detached parameters, and an unknown use ends the pass.
+Never changes the model, and an unknown use ends the pass.
 """
 
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,19 +67,6 @@ class Rule:
         raise UnsupportedError
 
 
-class _Start(torch.autograd.Function):
-    """Gives an output that depends on no parameter or input with a gradient its own place in the graph."""
-
-    @staticmethod
-    def forward(ctx: Any, output: Tensor, anchor: Tensor) -> Tensor:
-        ctx.mark_dirty(output)
-        return output
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, None]:
-        return None, None
-
-
 # Attention dispatches as one opaque function; its code, told that nobody watches the door, runs its steps in sight.
 _steps_of_attention = types.FunctionType(
     functional.multi_head_attention_forward.__code__,
@@ -136,14 +123,13 @@ class Tape(TorchFunctionMode):
         self.calls: list[Call] = []
         self._names = {id(parameter): name for name, parameter in parameters.items()}
         self._rules = rules
-        self._anchor: Tensor | None = None
 
     def __torch_function__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is functional.multi_head_attention_forward:
             with self:
                 return _steps_of_attention(*args, **kwargs)
-        used = list(self._used(args)) + (list(self._used(kwargs.values())) if kwargs else [])
+        used = self._used(args) + (self._used(kwargs.values()) if kwargs else [])
         if not used:
             if func is Tensor.view and self._images_last:
                 return _viewed(*args, **kwargs)
@@ -157,25 +143,21 @@ class Tape(TorchFunctionMode):
             raise UnsupportedError(f"{used[0]} is used by {getattr(func, '__name__', func)}")
         return result  # a shape, a device, a dtype: no gradient flows through it
 
-    def _used(self, values: Any) -> Iterator[str]:
+    def _used(self, values: Any) -> list[str]:
+        found = []
         for value in values:
             if id(value) in self._names:
-                yield self._names[id(value)]
+                found.append(self._names[id(value)])
             elif isinstance(value, (list, tuple)):
-                yield from self._used(value)
+                found += self._used(value)
+        return found
 
     def _note(self, rule: Rule, func: Any, used: list[str], args: Any, kwargs: Any) -> Tensor:
         input, weight, bias, options = rule.bind(*args, **kwargs)
         names = [self._names.get(id(t)) for t in (weight, bias)]
         if sorted(used) != sorted(name for name in names if name is not None):
             raise UnsupportedError(f"{used[0]} is used as data")
-        plain = {id(t): t.detach() for t in (weight, bias) if t is not None and id(t) in self._names}
-        args = [plain.get(id(a), a) for a in args]
-        output = rule.run(func, self._images_last, *args, **{key: plain.get(id(a), a) for key, a in kwargs.items()})
-        if not output.requires_grad:
-            if self._anchor is None:
-                self._anchor = torch.zeros((), device=output.device, requires_grad=True)
-            output = _Start.apply(output, self._anchor)  # type: ignore[no-untyped-call]
+        output = rule.run(func, self._images_last, *args, **kwargs)
         self.calls.append(
             Call(
                 rule=rule,

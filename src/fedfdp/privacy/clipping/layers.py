@@ -1,0 +1,28 @@
+"""A model's layers and parameters, found at every step: nn.Module's own iterators take several times as long."""
+
+from torch import nn
+
+
+def named_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Those of `model.named_modules()`, in its order."""
+    found: dict[nn.Module, str] = {}
+    ahead = [("", model)]
+    while ahead:
+        name, layer = ahead.pop()
+        if layer not in found:
+            found[layer] = name
+            start = f"{name}." if name else ""
+            children = [(start + child, part) for child, part in layer._modules.items() if part is not None]
+            ahead.extend(reversed(children))
+    return [(name, layer) for layer, name in found.items()]
+
+
+def trained(layers: list[tuple[str, nn.Module]]) -> dict[str, nn.Parameter]:
+    """Those of `model.named_parameters()` that require a gradient, in its order."""
+    names: dict[nn.Parameter, str] = {}
+    for name, layer in layers:
+        start = f"{name}." if name else ""
+        for own, parameter in layer._parameters.items():
+            if parameter is not None and parameter.requires_grad and parameter not in names:
+                names[parameter] = start + own
+    return {name: parameter for parameter, name in names.items()}
