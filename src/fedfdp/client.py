@@ -236,4 +236,4 @@ def named_like(weights: Weights, sums: Tensor, shapes: Shapes) -> Weights:
 
 def exact(total: ClippedSum) -> tuple[NDArray[np.float64], NDArray[np.floating]]:
     """Losses and norms of the units drawn, for what is counted and clamped before it is noised."""
-    return total.losses.double().numpy(force=True), total.norms.numpy(force=True)
+    return total.losses.numpy(force=True).astype(np.float64), total.norms.numpy(force=True)

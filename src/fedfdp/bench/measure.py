@@ -1,6 +1,8 @@
-"""Times peers against each other: every repetition runs each once, in another order, and ratios are taken within it.
+"""Times peers against each other: in each repetition all have a turn, in another order, and ratios are taken within it.
 
-On a machine that others use too, seconds mean little; ratios of neighbours in time mean something.
+On a machine that others use too, seconds mean little; ratios of neighbours in time mean something. A turn is a step, or
+several of them one after the other where they are short, as in training: a single short step would mostly measure what
+the peer before it has left of the caches.
 """
 
 import random
@@ -14,13 +16,14 @@ import numpy as np
 from fedfdp.bench.peers import Peer
 
 LEAST, MOST = 3, 60  # repetitions
+TURN = 0.1  # seconds that a peer steps before it is another's turn, or longer for one step
 PATIENCE = 60.0  # seconds; a peer whose first step takes longer is left out
 REFERENCE = "plain"
 
 
 @dataclass(frozen=True)
 class Timing:
-    """A peer's steps: the median of their seconds, and median and quartiles of their ratios to the plain ones."""
+    """A peer's turns: the median of a step's seconds, and median and quartiles of their ratios to the plain ones."""
 
     seconds: float
     ratio: float
@@ -32,8 +35,8 @@ class Timing:
 def interleaved(peers: Mapping[str, Peer], *, seconds: float) -> dict[str, Timing]:
     """Timings of all peers, the plain one among them; about so many seconds for each. The too slow ones are not in it.
 
-    A peer steps until its seconds are used up, and LEAST times unless that takes as many times its seconds. The plain
-    one steps as long as any other does.
+    A peer has turns until its seconds are used up, and LEAST of them unless that takes as many times its seconds. The
+    plain one has turns as long as any other does.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what other libraries say of themselves
@@ -42,28 +45,28 @@ def interleaved(peers: Mapping[str, Peer], *, seconds: float) -> dict[str, Timin
 
 
 def _taken(peers: Mapping[str, Peer], seconds: float) -> dict[str, list[float]]:
-    """The seconds of each peer's steps, repetition by repetition."""
-    kept = {name: peer for name, peer in peers.items() if _warm(peer) or name == REFERENCE}
+    """The seconds of each peer's step, the mean over a turn, repetition by repetition; the first step of all is free."""
+    kept = {name: peer for name, peer in peers.items() if _timed(peer) <= PATIENCE or name == REFERENCE}
     taken: dict[str, list[float]] = {name: [] for name in kept}
+    used = dict.fromkeys(kept, 0.0)
     order = random.Random(0)
     for _ in range(MOST):
-        due = [name for name, times in taken.items() if _goes_on(times, seconds)]
+        due = [name for name in kept if _goes_on(len(taken[name]), used[name], seconds)]
         if not due:
             break
         due = sorted({*due, REFERENCE})
         order.shuffle(due)
         for name in due:
-            taken[name].append(_timed(kept[name]))
+            steps = [_timed(kept[name])]
+            while sum(steps) < TURN:
+                steps.append(_timed(kept[name]))
+            taken[name].append(float(np.mean(steps)))
+            used[name] += sum(steps)
     return taken
 
 
-def _goes_on(times: list[float], seconds: float) -> bool:
-    return not times or sum(times) < seconds * (LEAST if len(times) < LEAST else 1)
-
-
-def _warm(peer: Peer) -> bool:
-    """A step that does not count; False if it takes too long."""
-    return _timed(peer) <= PATIENCE
+def _goes_on(turns: int, used: float, seconds: float) -> bool:
+    return not turns or used < seconds * (LEAST if turns < LEAST else 1)
 
 
 def _timed(peer: Peer) -> float:

@@ -3,6 +3,7 @@
 A contribution never decides a coefficient: it reports norms and what rounding may add to them, and sums as it is told.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -173,5 +174,4 @@ def total_norms(contributions: list[Contribution], batch: int, like: Tensor) -> 
         return like.new_zeros(batch), None
     norms, slacks = zip(*(contribution.norms() for contribution in contributions), strict=True)
     loose = [slack for slack in slacks if slack is not None]
-    norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
-    return norm.to(like.dtype), torch.stack(loose).sum(0) if loose else None
+    return functools.reduce(torch.hypot, norms).to(like.dtype), torch.stack(loose).sum(0) if loose else None

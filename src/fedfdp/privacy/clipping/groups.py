@@ -65,6 +65,7 @@ class Sums:
         parts = torch.split(self.rows, sizes, dim=1)
         named = zip(self.shapes, parts, strict=True)
         self.totals = {name: part.view(groups, *shape) for (name, shape), part in named}
+        self._sizes = dict(zip(params, sizes, strict=True))
         self._first = dict(zip(params, itertools.accumulate(sizes, initial=0), strict=False))
         self._begun: set[str] = set()
 
@@ -91,15 +92,16 @@ class Sums:
         self, name: str, groups: Groups, rows: Tensor, c: Tensor, order: tuple[int, ...] | None = None
     ) -> None:
         """Add Σ_b c_b·rows_b over the rows b of each group; `order` permutes a row's dimensions to the parameter's."""
-        self._check(name, as_matrix(rows).shape[1])
+        matrix = as_matrix(rows)
+        self._check(name, matrix.shape[1])
         if small.fits(groups.bounds, rows, c, self.rows) and self._room(name, groups) is not None:
             source = _source(tuple(rows.shape[1:]), order)
-            small.put_rows(self.rows, self._first[name], as_matrix(rows), c, groups.bounds, source)
+            small.put_rows(self.rows, self._first[name], matrix, c, groups.bounds, source)
             return
         if order is None and rows.dtype == c.dtype == self.rows.dtype and len(groups) == 1:
             room = self._room(name, groups)
             if room is not None:
-                torch.mv(as_matrix(rows).T, c, out=room.view(-1))
+                torch.mv(matrix.T, c, out=room.view(-1))
                 return
         self.add(name, groups, arranged(sum_rows(rows, c, groups), order))
 
@@ -117,8 +119,8 @@ class Sums:
 
     def _check(self, name: str, numbers: int) -> None:
         """Rows of another size would be written over a neighbour's."""
-        if numbers != self.totals[name][0].numel():
-            raise ValueError(f"{name}: {numbers} numbers for {self.totals[name][0].numel()}")
+        if numbers != self._sizes[name]:
+            raise ValueError(f"{name}: {numbers} numbers for {self._sizes[name]}")
 
     def done(self) -> Tensor:
         """(groups, d): every group's sums; zeros where nothing was added."""
@@ -142,11 +144,15 @@ def arranged(rows: Tensor, order: tuple[int, ...] | None) -> Tensor:
 
 def as_matrix(rows: Tensor) -> Tensor:
     """(B, width) from (B, …); a parameter that is a single number has rows of one."""
+    if rows.dim() == 2:
+        return rows
     return rows[:, None] if rows.dim() == 1 else rows.flatten(1)
 
 
 def alike(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
     """Both in the wider of their precisions, where a model mixes them."""
+    if left.dtype == right.dtype:
+        return left, right
     dtype = torch.promote_types(left.dtype, right.dtype)
     return left.to(dtype), right.to(dtype)
 

@@ -22,8 +22,9 @@ F, I, L = np.float32, np.int32, np.int64  # noqa: E741
 def fits(bounds: tuple[int, ...], *tensors: Tensor) -> bool:
     """Whether these are many small groups of numbers that the loops take."""
     groups = len(bounds) - 1
-    plain = all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors)
-    if not plain or groups <= MOST or bounds[-1] > MOST * groups:
+    if groups <= MOST or bounds[-1] > MOST * groups:
+        return False
+    if not all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors):
         return False
     # One record is added after the other: in a long sum rounding would add up.
     return max(high - low for low, high in itertools.pairwise(bounds)) <= 4 * MOST
