@@ -183,7 +183,7 @@ def test_ratios_are_those_of_a_repetition(clock):
 def test_short_steps_are_taken_several_at_a_time(clock):
     peers = {"plain": Sleeper(clock, 0.015625), "ours": Sleeper(clock, 9.0, *[0.03125, 0.0625] * 8)}
     found = m.interleaved(peers, seconds=0.15)
-    # Three turns of 0.1 s or more, in 64ths: 7 of plain; 2 + 4 + 2, then 4 + 2 + 4, then 2 + 4 + 2. A first step is free.
+    # Three turns of at least 0.1 s, in 64ths: 7 of plain; 2 + 4 + 2, then 4 + 2 + 4, then 2 + 4 + 2.
     assert [peer.steps for peer in peers.values()] == [1 + 3 * 7, 1 + 3 * 3]
     assert found["plain"].seconds == 1 / 64
     assert (found["ours"].seconds, found["ours"].ratio) == pytest.approx((8 / 3 / 64, 8 / 3))

@@ -16,7 +16,7 @@ import numpy as np
 from fedfdp.bench.peers import Peer
 
 LEAST, MOST = 3, 60  # repetitions
-TURN = 0.1  # seconds that a peer steps before it is another's turn, or longer for one step
+TURN = 0.1  # seconds that a peer steps until it is the turn of another
 PATIENCE = 60.0  # seconds; a peer whose first step takes longer is left out
 REFERENCE = "plain"
 
@@ -45,7 +45,7 @@ def interleaved(peers: Mapping[str, Peer], *, seconds: float) -> dict[str, Timin
 
 
 def _taken(peers: Mapping[str, Peer], seconds: float) -> dict[str, list[float]]:
-    """The seconds of each peer's step, the mean over a turn, repetition by repetition; the first step of all is free."""
+    """The seconds of each peer's step, the mean over a turn, by repetition; the first step of all is free."""
     kept = {name: peer for name, peer in peers.items() if _timed(peer) <= PATIENCE or name == REFERENCE}
     taken: dict[str, list[float]] = {name: [] for name in kept}
     used = dict.fromkeys(kept, 0.0)
