@@ -19,6 +19,7 @@ Norms = tuple[
 ]  # per record: the norm, and how far rounding may carry the summed gradient beyond it
 ROUNDING = 1e-5  # the relative rounding that single precision is allowed, in norms and sums
 BLOCK = 2048
+_ONE = torch.ones((), dtype=torch.float64)
 
 
 class Contribution(Protocol):
@@ -89,7 +90,7 @@ class Outer:
             return row_norms(self.g), None
         a = row_norms(self.a)
         if self.bias is not None:
-            a = torch.hypot(a, a.new_ones(()))  # the bias is a weight on a constant input of 1
+            a = torch.hypot(a, _ONE)  # the bias is a weight on a constant input of 1
         return a * row_norms(self.g), None
 
     def drop(self, bad: Tensor) -> None:

@@ -73,10 +73,12 @@ def clipped_sum(
     step = _step(chunk, plan, job.params)
     for start in range(0, len(x), step):
         stop = min(start + step, len(x))
-        losses, contributions = _pass(plan, job, x[start:stop], y[start:stop])
+        whole = stop - start == len(x)
+        losses, contributions = _pass(plan, job, *((x, y) if whole else (x[start:stop], y[start:stop])))
         norms, slack = total_norms(contributions, stop - start, losses)
-        c, bad = bounded(wanted(coefficient, losses, norms), losses, norms, slack, clips[start:stop])
-        here = groups if stop - start == len(x) else groups.within(start, stop)
+        limits = clips if whole or not clips.dim() else clips[start:stop]
+        c, bad = bounded(wanted(coefficient, losses, norms), losses, norms, slack, limits)
+        here = groups if whole else groups.within(start, stop)
         skipped += _add_up(contributions, sums, c, bad, here)
         parts.append((losses, norms, c))
     if not parts:
@@ -138,7 +140,7 @@ def _clips(clip: float | Tensor, x: Tensor) -> Tensor:
         return clip.to(x.device, torch.float64)
     if not 0 < float(clip) < math.inf:
         raise SettingError("clip", clip, "must be positive and finite")
-    return torch.full((len(x),), float(clip), dtype=torch.float64, device=x.device)
+    return torch.tensor(float(clip), dtype=torch.float64)
 
 
 def _groups(sizes: Sequence[int] | None, batch: int) -> Groups:

@@ -6,8 +6,7 @@ Never changes the model, and an unknown use ends the pass.
 
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,8 +25,7 @@ class AmbiguousError(UnsupportedError):
     """Records too alike to tell which rows are whose; others may do."""
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """One call of a known function: the parameters it used, on what, and where its output's gradient arrives."""
 
     rule: "Rule"
