@@ -248,5 +248,8 @@ def descend(
     for batch in batches:
         here = start if update is None else w.add(start, update)
         step = direction(batch, here)
-        update = times(step, -lr) if update is None else w.add(update, step, scale=-lr)
+        if update is None:
+            update = times(step, -lr)
+        else:
+            w.add_(update, step, scale=-lr)
     return w.zeros_like(start) if update is None else update

@@ -1,6 +1,7 @@
 """One training step in six ways: a plain one, ours, and four others that clip record by record, add noise and step.
 
-Every private peer computes the same update up to its noise; the tests hold them to that. None keeps an account.
+Every private peer computes the same update up to its noise; the tests hold them to that. All change their weights in
+place, and none keeps an account.
 """
 
 from collections.abc import Callable
@@ -113,7 +114,7 @@ class Ours:
     def step(self) -> None:
         client = LocalClient(self.data, self.learner, privacy=self.privacy, randomness=Seeded(0), round=self.steps)
         (batch,) = client.batches(steps=1, epochs=None, batch_size=self.data.train.index.numel())
-        self.here = w.add(self.here, batch.release(self.here, coefficient=self.coefficient).gradient, scale=-self.lr)
+        w.add_(self.here, batch.release(self.here, coefficient=self.coefficient).gradient, scale=-self.lr)
         self.steps += 1
 
     def weights(self) -> Weights:
