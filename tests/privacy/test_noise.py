@@ -60,6 +60,10 @@ def test_rows_that_do_not_lie_together_get_the_same():
     apart = torch.zeros(2, 20)[:, ::2]
     Seeded(1).noised_(apart, [key(0), key(1)], scale=1.0, divisors=[1.0, 1.0])
     assert torch.equal(apart[1], normal(Seeded(1), 10, key(1)))
+    apart = torch.zeros(2, 20)[:, ::2]
+    Secure().noised_(apart, [key(0), key(1)], scale=1.0, divisors=[1.0, 1.0])
+    assert len(apart.unique()) > 10  # of 20 numbers on a grid of a thousandth
+    assert apart.abs().max() < 6
 
 
 def test_it_is_done_in_place_and_every_row_needs_its_key():

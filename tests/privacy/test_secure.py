@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from torch import nn
+from torch import Tensor, nn
 
 from fedfdp.algorithms.base import LossQuery
 from fedfdp.client import LocalClient
@@ -21,12 +21,24 @@ from fedfdp.data import Federation
 from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.learner import Learner, squared_error
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.randomness import Key, box_muller
-from fedfdp.privacy.secure import Secure, grid_step, normal, to_grid_
+from fedfdp.privacy.randomness import Key
+from fedfdp.privacy.rounded import PAIRS, add_noise_
+from fedfdp.privacy.secure import FEW, Secure, _words, grid_step
 from support import normal as noise_of
+from support import torch_threads
 
 KEY = Key("a", 0, 0, "noise 0")
 SURE = stats.norm.isf(0.5e-6)  # 4.9 deviations
+
+
+def box_muller(words: np.ndarray, count: int | None = None) -> Tensor:
+    """The compiled loop's numbers, on a grid too fine to be seen."""
+    values = torch.zeros(len(words) if count is None else count, dtype=torch.float64)
+    return add_noise_(values, torch.from_numpy(words), scale=1.0, step=2.0**-60, divisor=1.0)
+
+
+def normal(count: int) -> Tensor:
+    return box_muller(_words(count + count % 2), count)
 
 
 # Distributions --------------------------------------------------------------------------------------------------------
@@ -42,6 +54,33 @@ def test_noise_is_standard_normal():
     # E z² = 1, E z⁴ = 3, E z⁶ = 15, E z⁸ = 105
     for power, mean, square in ((1, 0, 1), (2, 1, 3), (3, 0, 15), (4, 3, 105)):
         assert abs((z**power).mean() - mean) < SURE * math.sqrt((square - mean**2) / n)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 1001, 2 * PAIRS - 1, 2 * PAIRS, 2 * PAIRS + 1, 9 * PAIRS + 3])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_numbers_are_box_and_mullers(count, threads):
+    words = np.random.default_rng(count).integers(2**64, size=count + count % 2, dtype=np.uint64)
+    radius, angle = np.split(words, 2)
+    r, turn = np.sqrt(-2 * np.log((radius + 0.5) / 2**64)), 2 * np.pi * (angle / 2**64)
+    with torch_threads(threads):
+        found = box_muller(words, count)
+    by_numpy = np.concatenate([r * np.cos(turn), r * np.sin(turn)])[:count]
+    np.testing.assert_allclose(found, by_numpy, rtol=0, atol=2e-14)  # |z| ≤ 9.5, and 2π·angle is rounded there too
+
+
+@pytest.mark.parametrize(("words", "count"), [(1000, 1001), (1002, 1000), (1001, 1001)])
+def test_every_number_needs_its_words(words, count):
+    with pytest.raises(ValueError, match=f"{words} words for {count} numbers"):
+        box_muller(_words(words), count)
+
+
+def test_noise_is_scaled_rounded_and_divided():
+    values, words = torch.linspace(-3.0, 5.0, 1000, dtype=torch.float64), _words(1000)
+    by_hand = np.round((values.numpy() + 0.7 * box_muller(words).numpy()) * 1024) / 1024 / 3.0
+    found = add_noise_(values, torch.from_numpy(words), scale=0.7, step=2.0**-10, divisor=3.0)
+    assert found is values
+    # a sum within rounding of the middle between two multiples may go to either
+    assert np.count_nonzero(found.numpy() != by_hand) <= 1
 
 
 @pytest.mark.parametrize("beyond", [2.0, 3.0, 4.0])
@@ -95,6 +134,28 @@ def test_extreme_words_stay_below_one(monkeypatch):
     assert Secure().uniform(1, KEY).item() == 0.0
 
 
+@pytest.mark.parametrize("count", [0, 1, FEW, FEW + 1, 10 * FEW])
+def test_words(count):
+    words = _words(count)
+    assert (words.dtype, len(words)) == (np.uint64, count)
+    assert len(np.unique(words)) == count
+    assert count < 2 or not np.array_equal(words, _words(count))
+
+
+def test_many_words_are_a_published_key_stream(monkeypatch):
+    # RFC 8439, A.1, test vectors 1 and 2: key and nonce of zeros, blocks 0 and 1
+    blocks = (
+        "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
+        "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
+        "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"
+        "29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f"
+    )
+    asked = []
+    monkeypatch.setattr(os, "urandom", lambda count: asked.append(count) or bytes(count))
+    assert _words(FEW + 1).tobytes()[:128].hex() == blocks
+    assert asked == [32]  # the whole key is the system's
+
+
 # Fresh at every call --------------------------------------------------------------------------------------------------
 
 
@@ -142,11 +203,14 @@ def test_every_cell_is_reached_from_every_value(value, scale, cell):
     noise = (target - value) / scale
     for nudge in (-0.49, -0.3, 0.0, 0.3, 0.49):
         noised = torch.tensor([value + scale * (noise + nudge * step / scale)], dtype=torch.float64)
-        assert float(to_grid_(noised, scale)) == target
+        words = torch.zeros(2, dtype=torch.uint64)
+        assert float(add_noise_(noised, words, scale=0.0, step=step, divisor=1.0)) == target
 
 
 def released(value: float, count: int, scale: float = 1.0) -> np.ndarray:
-    return to_grid_(normal(count).mul_(scale).add_(torch.tensor(value)), scale).numpy()
+    exact = torch.full((count,), value, dtype=torch.float32).double()
+    words = torch.from_numpy(_words(count))
+    return add_noise_(exact, words, scale=scale, step=grid_step(scale), divisor=1.0).numpy()
 
 
 def test_cells_have_the_mass_of_the_gaussian():

@@ -1,6 +1,8 @@
 """Batches and noise from the operating system's entropy, and the grid that keeps released numbers from telling more.
 
 Nothing here can be seeded, repeated or predicted, and no state is kept: a fork or a copy of the process shares nothing.
+Few words are the operating system's own; many are the key stream of ChaCha20, which such systems make theirs by too,
+under a key of theirs that is used once and forgotten.
 
 The mitigation for floating-point attacks (Mironov 2012; Jin et al. 2022) is **round after adding**: noise in double
 precision is added to the exact value in double precision, and the sum is rounded to a grid that public values alone
@@ -16,12 +18,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfdp.privacy.randomness import Floats, Key, box_muller, generator_state, to_unit
+from fedfdp.privacy.randomness import Floats, Key, generator_state, to_unit
+from fedfdp.privacy.rounded import add_noise_
 
 FINENESS = 10  # the grid's step is between 2⁻¹¹ and 2⁻¹⁰ of the noise's standard deviation
+FEW = 256  # words that the operating system gives as fast as a cipher is set up
 
 
 class Secure:
@@ -37,8 +43,8 @@ class Secure:
     def noised_(self, sums: Tensor, keys: Sequence[Key], *, scale: float, divisors: Sequence[float]) -> Tensor:
         """All in double precision, and no low-order bits left to read."""
         for row, _, divisor in zip(sums.unbind(), keys, divisors, strict=True):
-            exact = normal(len(row)).to(row.device).mul_(scale).add_(row)
-            row.copy_(to_grid_(exact, scale).div_(divisor))
+            exact, words = row.to("cpu", torch.float64, copy=True), _words(len(row) + len(row) % 2)
+            row.copy_(add_noise_(exact, torch.from_numpy(words), scale=scale, step=grid_step(scale), divisor=divisor))
         return sums
 
     def noised(self, value: float, key: Key, *, scale: float, divisor: float) -> float:
@@ -49,21 +55,15 @@ class Secure:
         return generator_state(os.urandom(64))
 
 
-def normal(count: int) -> Tensor:
-    """Standard normal numbers in double precision, which `to_grid_` needs."""
-    return box_muller(_words(count + count % 2))[:count]
-
-
 def _words(count: int) -> NDArray[np.uint64]:
-    return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+    """Words that nobody can predict."""
+    if count <= FEW:
+        return np.frombuffer(bytearray(os.urandom(8 * count)), dtype=np.uint64)
+    room = bytearray(8 * count)
+    Cipher(ChaCha20(os.urandom(32), bytes(16)), mode=None).encryptor().update_into(room, room)
+    return np.frombuffer(room, dtype=np.uint64)
 
 
 def grid_step(scale: float) -> float:
     """The step for noise of this standard deviation: a power of two, so that dividing by it is exact."""
     return math.ldexp(1.0, math.frexp(scale)[1] - 1 - FINENESS)
-
-
-def to_grid_(noised: Tensor, scale: float) -> Tensor:
-    """Rounds value + noise, in place, to the grid of the noise's standard deviation: the last step before a release."""
-    step = grid_step(scale)
-    return noised.div_(step).round_().mul_(step)
