@@ -30,10 +30,13 @@ class Operations(TorchDispatchMode):
         super().__init__()
         self.names: list[str] = []
         self.large: list[int] = []
+        self.gradients_of: list[list[bool]] = []  # input, weight and bias of each convolution's backward pass
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         self.names.append(func.overloadpacket.__name__)
+        if self.names[-1] == "convolution_backward":
+            self.gradients_of.append(args[-1])
         inputs = {
             a.untyped_storage().data_ptr()
             for a in torch.utils._pytree.tree_leaves((args, kwargs))
@@ -60,12 +63,15 @@ def digits(count: int) -> tuple[Tensor, Tensor]:
 
 
 def test_one_forward_and_one_backward_pass_a_step():
-    names = counted(paper_cnn(), *digits(40)).names
+    operations = counted(paper_cnn(), *digits(40))
+    names = operations.names
     assert names.count("convolution") == 2
     assert names.count("addmm") == 2
     assert names.count("max_pool2d_with_indices") == 2
     # The first convolution needs no input gradient, and no weight gradient is left to autograd.
-    assert names.count("convolution_backward") == 1
+    assert operations.gradients_of == [[True, False, False]]
+    # Two products for the linear layers' input gradients, two for the sums over records.
+    assert names.count("mm") == 4
     assert names.count("max_pool2d_with_indices_backward") == 2
 
 
