@@ -318,6 +318,7 @@ def test_works_without_gradients_enabled_and_in_double_precision():
         (nn.BatchNorm1d(4, track_running_stats=False).eval(), r"nn\.GroupNorm\(4, 4\)"),
         (nn.InstanceNorm1d(4, track_running_stats=True), "track_running_stats=False"),
         (nn.Embedding(4, 4, max_norm=1.0), "max_norm=None"),
+        (torch.jit.script(nn.Linear(4, 4)), "the module that it was made from"),
     ],
 )
 def test_layers_that_would_carry_records_past_the_bound_are_refused(layer, fix):

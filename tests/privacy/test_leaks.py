@@ -13,6 +13,7 @@ from fedfdp.data import Federation
 from fedfdp.errors import RunError, SettingError
 from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.learner import Learner, cross_entropy
+from fedfdp.privacy.clipping import clipped_sum
 from fedfdp.privacy.secure import Secure
 from support import Given
 
@@ -79,6 +80,32 @@ def test_no_record_reaches_the_model_through_a_buffer(loss_at):
     method = fedfdp.FedFDP(lr=0.1, loss_at=loss_at)
     result = fedfdp.train(Remembering(), holders(), algorithm=method, privacy=PRIVATE, rounds=2, eval_every=1)
     assert result.model.seen.tolist() == [0.0] * 4
+
+
+class SelfTrained(nn.Module):
+    """Makes a backward pass of its own on every forward pass."""
+
+    def __init__(self, backward) -> None:
+        super().__init__()
+        self.first, self.last, self.backward = nn.Linear(4, 3), nn.Linear(3, 2), backward
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x)
+        if hidden.requires_grad:
+            self.backward(hidden.square().sum())
+        return self.last(hidden.tanh())
+
+
+@pytest.mark.parametrize("backward", [Tensor.backward, torch.autograd.backward])
+def test_a_backward_pass_of_the_models_own_does_not_reach_its_parameters(backward):
+    model = SelfTrained(lambda loss: backward(loss, retain_graph=True))
+    x, y = torch.randn(5, 4), torch.arange(5) % 2
+    found = clipped_sum(model, cross_entropy, x, y, clip=1e6)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    plain = nn.Sequential(model.first, nn.Tanh(), model.last)
+    right = torch.autograd.grad(cross_entropy(plain(x), y).sum(), list(model.parameters()))
+    for sums, gradient in zip(found.grads.values(), right, strict=True):
+        torch.testing.assert_close(sums, gradient)
 
 
 @pytest.mark.parametrize("randomness", [Given(noise=0.5), Secure()])

@@ -78,6 +78,8 @@ def _reason(model: nn.Module, x: Tensor) -> str:
 
 
 def _fault(layer: nn.Module) -> tuple[str, str] | None:
+    if isinstance(layer, torch.jit.ScriptModule):
+        return "what TorchScript computes cannot be watched", "give the module that it was made from"
     if isinstance(layer, _InstanceNorm):
         if layer.training and layer.track_running_stats:
             return "keeps running statistics of records past the noise", "set track_running_stats=False"

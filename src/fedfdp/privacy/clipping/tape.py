@@ -1,7 +1,8 @@
 """Sees every use of a trainable parameter in a forward pass and notes the calls whose gradients a rule can work out.
 
 It watches functions, not modules, so tied weights, functional calls and attention's packed projection are seen too.
-Never changes the model, and an unknown use ends the pass.
+Never changes the model: the watched functions get copies of its parameters that share their memory, and an unknown use
+ends the pass.
 """
 
 import types
@@ -155,7 +156,11 @@ class Tape(TorchFunctionMode):
         names = [self._names.get(id(t)) for t in (weight, bias)]
         if sorted(used) != sorted(name for name in names if name is not None):
             raise UnsupportedError(f"{used[0]} is used as data")
-        output = rule.run(func, self._images_last, *args, **kwargs)
+        # Leaves of their own: the output gets its place in the graph, and a backward pass that the model itself makes
+        # does not reach the model's parameters.
+        leaves = {id(t): t.detach().requires_grad_() for t in (weight, bias) if t is not None and id(t) in self._names}
+        args = [leaves.get(id(a), a) for a in args]
+        output = rule.run(func, self._images_last, *args, **{key: leaves.get(id(a), a) for key, a in kwargs.items()})
         self.calls.append(
             Call(
                 rule=rule,
