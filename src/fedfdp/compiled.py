@@ -1,19 +1,19 @@
 """Loops compiled by numba, kept on disk for the next process; other threads go on while one runs.
 
 A loop over many items can be *shared*: all of torch's threads take part in it. Such a loop is a function of one
-argument, the address of a call: its counters, then its arguments as whole numbers, an array as its address and shape.
+argument, the address of a call: its counts, then its arguments as whole numbers, an array as its address and shape.
 
     def _double(address):
         call = carray(address, CALL)
         values = vector(call, FIRST, np.float32)
         while True:
             item = one_more(address, TAKEN)
-            if item >= call[ITEMS]:
+            if item >= items(call):
                 return
             values[item] *= 2
             one_more(address, DONE)
 
-    shared(_double, torch.float32)(len(values), values)
+    shared(_double, (torch.float32, 1))(len(values), values)
 """
 
 import struct
@@ -34,8 +34,11 @@ from fedfdp.parallel import on_all_threads
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}}
 inlined = njit(inline="always", **OPTIONS)  # a call left in a loop would keep it from being vectorised
 
-ITEMS, TAKEN, DONE, FIRST = range(4)  # what a call begins with: three counts; from FIRST on the arguments
+LAYOUT, ITEMS, TAKEN, DONE, FIRST = range(5)  # what a call begins with: a number and three counts; then the arguments
 CALL = (32,)
+# Of how a call is laid out: another for another way. Code kept on disk goes by its own file and would not see a change.
+VERSION = 1
+Kind = tuple[torch.dtype, int] | type[float] | type[int]
 
 
 @cache
@@ -46,29 +49,37 @@ def compiled(function: Callable[..., None], signature: str) -> Callable[..., Non
 
 
 @cache
-def shared(function: Callable[[Any], None], *kinds: torch.dtype | type) -> Callable[..., None]:
-    """The loop as a function of the number of items and of arguments of these kinds: tensors, or `float` or `int`."""
+def shared(function: Callable[[Any], None], *kinds: Kind) -> Callable[..., None]:
+    """The loop as a function of the number of items and of arguments of these kinds.
+
+    A kind is a tensor's type and number of dimensions, or `float` or `int`.
+    """
     made = _kept(lambda kept: cfunc("void(CPointer(int64))", cache=kept, **OPTIONS)(function))
     code = made.address
 
     def run(items: int, *arguments: Any) -> None:
-        call = array("q", (items, 0, 0))
+        call = array("q", (VERSION, items, 0, 0))
         for kind, argument in zip(kinds, arguments, strict=True):
             if kind is int:
                 call.append(argument)
             elif kind is float:
                 call.frombytes(struct.pack("d", argument))
-            elif argument.dtype != kind or argument.device.type != "cpu" or not argument.is_contiguous():
-                raise TypeError(f"{function.__name__}: {argument.dtype}, {argument.device}, {argument.stride()}")
+            elif (argument.dtype, argument.dim()) != kind or not _plain(argument):
+                found = f"{argument.dtype}, {tuple(argument.shape)}, strides {argument.stride()}, {argument.device}"
+                raise TypeError(f"{function.__name__}: {found} instead of {kind}")
             else:
                 call.append(argument.data_ptr())
                 call.extend(argument.shape)
-        on_all_threads(code, call.buffer_info()[0], alone=items < 2)
+        on_all_threads(code, call.buffer_info()[0], alone=items < 2, owners=(call, arguments))
         if call[DONE] != items:  # an error within compiled code has nowhere to go
             raise RuntimeError(f"{function.__name__}: {call[DONE]} of {items} items were done")
 
     run.made = made  # type: ignore[attr-defined]  # lives as long as its address is used
     return run
+
+
+def _plain(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.requires_grad
 
 
 def _kept(made: Callable[[bool], Any]) -> Any:
@@ -97,6 +108,11 @@ def _pointer(typing: Any, address: Any, kind: Any) -> Any:
     return types.CPointer(kind.instance_type)(types.int64, kind), generate
 
 
+def _items(call: Any) -> Any:
+    """How many there are; none for code that would not find its arguments."""
+    return call[ITEMS] if call[LAYOUT] == VERSION else 0
+
+
 def _vector(call: Any, at: int, kind: Any) -> Any:
     """The argument at that place; the next one's is two further on."""
     return carray(_pointer(call[at], kind), (call[at + 1],))
@@ -112,4 +128,4 @@ def _number(call: Any, at: int) -> Any:
     return np.int64(call[at]).view(np.float64)
 
 
-vector, matrix, number = inlined(_vector), inlined(_matrix), inlined(_number)
+items, vector, matrix, number = inlined(_items), inlined(_vector), inlined(_matrix), inlined(_number)

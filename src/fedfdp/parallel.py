@@ -19,27 +19,34 @@ def threads_here() -> int:
     return 1 if threading.current_thread().name.startswith(_NAME) else torch.get_num_threads()
 
 
-def on_all_threads(function: int, argument: int, *, alone: bool = False) -> None:
+def on_all_threads(function: int, argument: int, *, alone: bool, owners: object) -> None:
     """Calls the compiled function at that address with that argument, once on every thread, or `alone` on this one.
 
     The threads are torch's own where they can be had: they wait for work for a while after a pass, and hold on to their
-    cores while they do.
+    cores while they do. `owners` own the memory that the function uses: when this is interrupted it may be at work still.
     """
     threads, call = threads_here(), _Compiled(function)
+
+    def work(_: int, owned: object = owners) -> None:
+        call(argument)
+
     if alone or threads < 2:
         call(argument)
-    elif enter := _openmp():
+    elif enter := _openmp(os.getpid()):
         enter(function, argument, threads, 0)
     else:
-        for_each(lambda _: call(argument), range(threads))
+        for_each(work, range(threads))
 
 
 _Compiled = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_STARTED = os.getpid()
 
 
 @cache
-def _openmp() -> Callable[[int, int, int, int], None] | None:
+def _openmp(process: int) -> Callable[[int, int, int, int], None] | None:
     """What code compiled with OpenMP enters a parallel region by, as torch itself finds it."""
+    if process != _STARTED:
+        return None  # its threads do not survive a fork, and it would wait for them for ever
     try:
         enter = ctypes.CDLL(None).GOMP_parallel
     except (OSError, TypeError, AttributeError):  # another system, or torch with threads of its own

@@ -12,7 +12,7 @@ import torch
 from numba import carray
 from torch import Tensor
 
-from fedfdp.compiled import CALL, DONE, FIRST, ITEMS, TAKEN, inlined, number, one_more, shared, vector
+from fedfdp.compiled import CALL, DONE, FIRST, TAKEN, inlined, items, number, one_more, shared, vector
 
 PAIRS = 4096  # that a thread takes at a time
 D, L, S = np.float64, np.uint64, np.int64
@@ -26,7 +26,7 @@ def add_noise_(values: Tensor, words: Tensor, *, scale: float, step: float, divi
     half = (len(values) + 1) // 2
     if words.shape != (2 * half,):
         raise ValueError(f"{len(words)} words for {len(values)} numbers")
-    loop = shared(_add, torch.float64, torch.uint64, float, float, float)
+    loop = shared(_add, (torch.float64, 1), (torch.uint64, 1), float, float, float)
     loop(-(-half // PAIRS), values, words, scale, step, divisor)
     return values
 
@@ -38,7 +38,7 @@ def _add(address: Any) -> None:
     half = len(words) // 2
     while True:
         item = one_more(address, TAKEN)
-        if item >= call[ITEMS]:
+        if item >= items(call):
             return
         low, high = item * PAIRS, min((item + 1) * PAIRS, half)
         radii, angles, cosines = words[low:high], words[half + low : half + high], values[low:high]

@@ -15,7 +15,7 @@ from numba import carray
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfdp.compiled import CALL, DONE, FIRST, ITEMS, TAKEN, compiled, inlined, matrix, number, one_more, shared, vector
+from fedfdp.compiled import CALL, DONE, FIRST, TAKEN, compiled, inlined, items, matrix, number, one_more, shared, vector
 
 Words = NDArray[np.uint32]
 Floats = NDArray[np.float32]
@@ -35,9 +35,9 @@ def add_normal(rows: Tensor, seeds: Words, scale: float, divisors: Sequence[floa
     """Row i ← (row i + scale·N(0, I)) / divisor i; its noise is seed i's stream. On all threads."""
     if not len(rows) == len(seeds) == len(divisors) or seeds.shape[1:] != (4,):
         raise ValueError(f"{len(rows)} rows, seeds of shape {seeds.shape} and {len(divisors)} divisors")
-    items = -(-len(rows) * _blocks(rows.shape[1]) // TOGETHER)
-    loop = shared(_add_normal, torch.float32, torch.uint32, float, torch.float32)
-    loop(items, rows, torch.from_numpy(seeds), scale, torch.tensor(divisors, dtype=torch.float32))
+    each = -(-len(rows) * _blocks(rows.shape[1]) // TOGETHER)
+    loop = shared(_add_normal, (torch.float32, 2), (torch.uint32, 2), float, (torch.float32, 1))
+    loop(each, rows, torch.from_numpy(seeds), scale, torch.tensor(divisors, dtype=torch.float32))
 
 
 def _uniform(made: NDArray[np.float64], seed: Words) -> None:
@@ -57,7 +57,7 @@ def _add_normal(address: Any) -> None:
     room = np.empty(BLOCK, dtype=U)
     while True:
         item = one_more(address, TAKEN)
-        if item >= call[ITEMS]:
+        if item >= items(call):
             return
         for block in range(item * TOGETHER, min((item + 1) * TOGETHER, len(rows) * each)):
             row, start = block // each, block % each * BLOCK

@@ -12,10 +12,10 @@ import torch
 from numba import carray
 from torch import Tensor
 
-from fedfdp.compiled import CALL, DONE, FIRST, ITEMS, TAKEN, matrix, one_more, shared, vector
+from fedfdp.compiled import CALL, DONE, FIRST, TAKEN, items, matrix, one_more, shared, vector
 
 MOST = 16  # records of a group, on average; beyond, the library is faster
-T = torch.float32
+MATRIX = (torch.float32, 2)
 F, I, L = np.float32, np.int32, np.int64  # noqa: E741
 
 
@@ -32,13 +32,13 @@ def fits(bounds: tuple[int, ...], *tensors: Tensor) -> bool:
 
 def put_rows(into: Tensor, first: int, rows: Tensor, c: Tensor, bounds: tuple[int, ...], source: Tensor) -> None:
     """into[k, first + j] ← Σ_b c_b·rows_b,source_j over the rows b of group k."""
-    loop = shared(_put_rows, T, int, T, T, torch.int64, torch.int32)
+    loop = shared(_put_rows, MATRIX, int, MATRIX, (torch.float32, 1), (torch.int64, 1), (torch.int32, 1))
     loop(len(into), into, first, rows.contiguous(), c.contiguous(), torch.tensor(bounds), source)
 
 
 def put_outer(into: Tensor, first: int, left: Tensor, right: Tensor, bounds: tuple[int, ...]) -> None:
     """into[k, first + o·width + i] ← Σ_b left_bo·right_bi over the rows b of group k."""
-    loop = shared(_put_outer, T, int, T, T, torch.int64)
+    loop = shared(_put_outer, MATRIX, int, MATRIX, MATRIX, (torch.int64, 1))
     loop(len(into), into, first, left.contiguous(), right.contiguous(), torch.tensor(bounds))
 
 
@@ -50,7 +50,7 @@ def _put_rows(address: Any) -> None:
     total = np.empty(rows.shape[1], dtype=F)
     while True:
         k = one_more(address, TAKEN)
-        if k >= call[ITEMS]:
+        if k >= items(call):
             return
         total[:] = 0
         for b in range(bounds[k], bounds[k + 1]):
@@ -70,7 +70,7 @@ def _put_outer(address: Any) -> None:
     width = right.shape[1]
     while True:
         k = one_more(address, TAKEN)
-        if k >= call[ITEMS]:
+        if k >= items(call):
             return
         for o in range(left.shape[1]):
             total = into[k, first + o * width : first + (o + 1) * width]
