@@ -23,7 +23,7 @@ def on_all_threads(function: int, argument: int, *, alone: bool, owners: object)
     """Calls the compiled function at that address with that argument, once on every thread, or `alone` on this one.
 
     The threads are torch's own where they can be had: they wait for work for a while after a pass, and hold on to their
-    cores while they do. `owners` own the memory that the function uses: when this is interrupted it may be at work still.
+    cores while they do. `owners` own the memory that the function uses: it may be at work still after an interrupt.
     """
     threads, call = threads_here(), _Compiled(function)
 
