@@ -13,6 +13,7 @@ from fedfdp.errors import DataError, SettingError
 from fedfdp.fairness.coefficients import Coefficient
 from fedfdp.privacy.clipping import ClippedSum, clipped_sum, record_losses
 from fedfdp.privacy.clipping.fast import buffers_kept
+from fedfdp.privacy.clipping.layers import named_layers
 from fedfdp.privacy.clipping.persons import Together, clipped_by_person
 from fedfdp.privacy.randomness import Key, Randomness
 from fedfdp.records import Weights
@@ -78,7 +79,7 @@ class Learner:
     def gradient(self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient) -> tuple[Weights, Tensor]:
         """The plain mean of c_j g_j, nothing clipped, and the losses. For runs without privacy."""
         model, x, y = self._training(weights), self._images_last(x), y.to(self.device)
-        with buffers_kept(model):
+        with buffers_kept(named_layers(model)):
             losses = self.loss_fn(model(x), y)
         with torch.no_grad():
             wanted = coefficient(losses.detach(), torch.zeros_like(losses))
@@ -89,7 +90,7 @@ class Learner:
 
     def losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
         """One loss a record, in training mode, all records in one pass. For what is not released under privacy."""
-        with buffers_kept(self.model), torch.no_grad():
+        with buffers_kept(named_layers(self.model)), torch.no_grad():
             return self.loss_fn(self._training(weights)(self._images_last(x)), y.to(self.device))
 
     def private_losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
@@ -108,7 +109,7 @@ class Learner:
 
     def outputs(self, weights: Weights, x: Tensor) -> Tensor:
         """What the model gives for each record, in evaluation mode."""
-        with buffers_kept(self.model), torch.inference_mode():
+        with buffers_kept(named_layers(self.model)), torch.inference_mode():
             output: Tensor = self.load(weights).eval()(self._images_last(x))
             return output
 

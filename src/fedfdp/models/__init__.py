@@ -12,6 +12,7 @@ from torch import nn
 from fedfdp.errors import FedFDPError, SettingError, nearest
 from fedfdp.models.zoo import linear, mlp, paper_cnn, small_cnn
 from fedfdp.privacy.clipping.fast import buffers_kept
+from fedfdp.privacy.clipping.layers import named_layers
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "paper-cnn": paper_cnn,
@@ -85,7 +86,7 @@ def output_shape(model: nn.Module, *, input_shape: tuple[int, ...], tokens: bool
     """What the model makes of two such records, numbers or token numbers; a SettingError where it cannot take them."""
     modes = [(module, module.training) for module in model.modules()]
     try:
-        with buffers_kept(model), torch.inference_mode():
+        with buffers_kept(named_layers(model)), torch.inference_mode():
             device = next(model.parameters()).device
             records = torch.zeros(2, *input_shape, dtype=torch.int64 if tokens else torch.float32, device=device)
             return tuple(model.eval()(records).shape)

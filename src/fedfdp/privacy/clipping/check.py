@@ -6,6 +6,7 @@ Never runs a training step and never changes the model.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import torch
@@ -35,7 +36,7 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters to train, by name; raises for a model that per-sample clipping cannot keep private."""
     layers = named_layers(model)
     for name, layer in layers:
-        if fault := _fault(layer):
+        if _suspect(type(layer)) and (fault := _fault(layer)):  # type: ignore[arg-type]
             raise SettingError(f"model.{name}" if name else "model", type(layer).__name__, *fault)
     params = trained(layers)
     if not params:
@@ -75,6 +76,12 @@ def _reason(model: nn.Module, x: Tensor) -> str:
 
     plan, _ = examine(Job(model, size, trainable(model)), x, torch.zeros(len(x)))
     return plan.reason
+
+
+@cache
+def _suspect(kind: type) -> bool:
+    """Whether layers of this kind can have a fault: asked at every step."""
+    return issubclass(kind, (_BatchNorm, _InstanceNorm, nn.Embedding, nn.EmbeddingBag, torch.jit.ScriptModule))
 
 
 def _fault(layer: nn.Module) -> tuple[str, str] | None:

@@ -23,7 +23,7 @@ def vmap_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution
 
     weights = {name: parameter.detach() for name, parameter in job.params.items()}
     each = vmap(grad_and_value(loss), in_dims=(None, 0, 0), randomness="different")
-    with buffers_kept(job.model), warnings.catch_warnings():
+    with buffers_kept(job.layers), warnings.catch_warnings():
         # vmap runs operations without a batched form one by one, which the log has said
         warnings.filterwarnings("ignore", message="There is a performance drop")
         grads, losses = each(weights, x.detach(), y)
@@ -37,7 +37,7 @@ def loop_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution
     for i in range(len(x)):
         weights = {name: parameter.detach().requires_grad_() for name, parameter in job.params.items()}
         buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}
-        with buffers_kept(job.model), torch.enable_grad():
+        with buffers_kept(job.layers), torch.enable_grad():
             output = functional_call(job.model, {**weights, **buffers}, (x[i : i + 1].detach(),))
             loss = one_loss_a_record(job.loss_fn(output, y[i : i + 1]), 1)[0]
         losses.append(loss.detach())

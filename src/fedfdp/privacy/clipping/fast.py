@@ -7,6 +7,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from operator import is_not
 
 import torch
@@ -16,7 +17,7 @@ from fedfdp.errors import SettingError
 from fedfdp.privacy.clipping.broadcast import Gain, Shift
 from fedfdp.privacy.clipping.contributions import Contribution, Stored
 from fedfdp.privacy.clipping.convolution import Convolution
-from fedfdp.privacy.clipping.layers import named_layers
+from fedfdp.privacy.clipping.layers import Layers, named_layers
 from fedfdp.privacy.clipping.rules import Embedding, GroupNorm, LayerNorm, Linear
 from fedfdp.privacy.clipping.tape import Call, Rule, Tape, UnsupportedError
 
@@ -35,6 +36,10 @@ class Job:
     model: nn.Module
     loss_fn: LossFn
     params: Mapping[str, Tensor]
+
+    @cached_property
+    def layers(self) -> Layers:
+        return named_layers(self.model)
 
 
 @dataclass(frozen=True)
@@ -57,12 +62,12 @@ _NEVER_A_TENSOR = frozenset({bool, int, float, str, type(None), tuple, list, set
 
 
 @contextmanager
-def buffers_kept(model: nn.Module) -> Iterator[None]:
+def buffers_kept(layers: Layers) -> Iterator[None]:
     """Whatever a forward pass does to buffers, or to anything else that layers keep beside their weights, is undone.
 
     It would carry records past the noise, or from one record's gradient into another's.
     """
-    places = [place for _, layer in named_layers(model) for place in (vars(layer), layer._buffers)]
+    places = [place for _, layer in layers for place in (vars(layer), layer._buffers)]
     kept = [(place, place.copy()) for place in places]
     unknown = [value for _, values in kept for value in values.values() if type(value) not in _NEVER_A_TENSOR]
     tensors = [(t, t._version, t.clone()) for t in unknown if isinstance(t, Tensor)]
@@ -90,7 +95,7 @@ def taped(job: Job, x: Tensor, y: Tensor, *, images_last: bool) -> tuple[Tensor,
     """The losses and the calls that used parameters."""
     tape = Tape(job.params, RULES, images_last=images_last)
     with torch.enable_grad(), tape:
-        losses = one_loss_a_record(job.loss_fn(job.model(x.detach()), y), len(x))
+        losses = one_loss_a_record(job.loss_fn(job.model(x.detach()), y), x.shape[0])
     if any(call.input._version != call.version for call in tape.calls):
         raise UnsupportedError("a layer's input is changed in place afterwards")
     return losses, tape.calls
@@ -125,10 +130,11 @@ def fast_pass(
     job: Job, x: Tensor, y: Tensor, layouts: tuple[Layout, ...], *, images_last: bool
 ) -> tuple[Tensor, list[Contribution]]:
     """Losses and contributions of a batch, or UnsupportedError if the pass is not the one the layouts describe."""
-    with buffers_kept(job.model):
+    batch = x.shape[0]
+    with buffers_kept(job.layers):
         losses, calls = taped(job, x, y, images_last=images_last)
-        fitting = (at.fits(call, len(x)) for at, call in zip(layouts, calls, strict=False))
+        fitting = (at.fits(call, batch) for at, call in zip(layouts, calls, strict=False))
         if len(calls) != len(layouts) or not all(fitting):
             raise UnsupportedError("the model's calls differ from those examined")
         grads = output_gradients(losses, calls)
-    return losses.detach(), collect(calls, grads, layouts, len(x))
+    return losses.detach(), collect(calls, grads, layouts, batch)

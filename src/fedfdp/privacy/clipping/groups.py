@@ -71,7 +71,7 @@ class Sums:
 
     def _room(self, name: str, groups: Groups) -> Tensor | None:
         """Where the first contribution to a parameter may be written, if it is one to all groups."""
-        if name in self._begun or len(groups) != len(self.rows):
+        if name in self._begun or len(groups) != self.rows.shape[0]:
             return None
         self._begun.add(name)
         return self.totals[name]
@@ -180,6 +180,9 @@ def sum_outer(left: Tensor, right: Tensor, groups: Groups, out: Tensor | None = 
     """(K, o, i): Σ_b left_b ⊗ right_b over the rows b of each group; left is (B, o), right (B, i)."""
     (left, right), bounds = alike(left, right), groups.bounds
     total = left.new_empty(len(groups), left.shape[1], right.shape[1]) if out is None else out
+    if len(groups) == 1:
+        torch.mm(left.T, right, out=total[0])
+        return total
     widest = max(high - low for low, high in itertools.pairwise(bounds))
     if len(groups) <= FEW or len(groups) * widest > PADDED * len(left):
         for k, (low, high) in enumerate(itertools.pairwise(bounds)):

@@ -18,6 +18,7 @@ from fedfdp.privacy.clipping.contributions import Contribution, total_norms
 from fedfdp.privacy.clipping.fallback import loop_pass, vmap_pass
 from fedfdp.privacy.clipping.fast import Job, LossFn, buffers_kept, fast_pass, one_loss_a_record
 from fedfdp.privacy.clipping.groups import Groups, Sums
+from fedfdp.privacy.clipping.layers import named_layers
 from fedfdp.privacy.clipping.plan import Plan, forget, plan_for
 from fedfdp.privacy.clipping.tape import UnsupportedError
 from fedfdp.weights import Shapes
@@ -65,15 +66,16 @@ def clipped_sum(
     """
     tune_allocator()
     job = Job(model, loss_fn, trainable(model))
-    clips, groups = _clips(clip, x), _groups(sizes, len(x))
+    batch = x.shape[0]  # a tensor's own len takes several times as long
+    clips, groups = _clips(clip, x), _groups(sizes, batch)
     sums = Sums(job.params, len(groups))
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     skipped = 0
-    plan = plan_for(job, x, y) if len(x) else Plan("rules")
+    plan = plan_for(job, x, y) if batch else Plan("rules")
     step = _step(chunk, plan, job.params)
-    for start in range(0, len(x), step):
-        stop = min(start + step, len(x))
-        whole = stop - start == len(x)
+    for start in range(0, batch, step):
+        stop = min(start + step, batch)
+        whole = stop - start == batch
         losses, contributions = _pass(plan, job, *((x, y) if whole else (x[start:stop], y[start:stop])))
         norms, slack = total_norms(contributions, stop - start, losses)
         limits = clips if whole or not clips.dim() else clips[start:stop]
@@ -115,7 +117,7 @@ def record_losses(model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor) -> Te
     step, parts = 512 if plan.how == "rules" else 1, []
     for start in range(0, len(x), step):
         part = slice(start, start + step)
-        with buffers_kept(model), torch.no_grad():
+        with buffers_kept(named_layers(model)), torch.no_grad():
             parts.append(one_loss_a_record(loss_fn(model(x[part]), y[part]), len(x[part])))
     return torch.cat(parts)
 

@@ -2,8 +2,10 @@
 
 from torch import nn
 
+Layers = list[tuple[str, nn.Module]]
 
-def named_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+
+def named_layers(model: nn.Module) -> Layers:
     """Those of `model.named_modules()`, in its order."""
     found: dict[nn.Module, str] = {}
     ahead = [("", model)]
@@ -17,7 +19,7 @@ def named_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
     return [(name, layer) for layer, name in found.items()]
 
 
-def trained(layers: list[tuple[str, nn.Module]]) -> dict[str, nn.Parameter]:
+def trained(layers: Layers) -> dict[str, nn.Parameter]:
     """Those of `model.named_parameters()` that require a gradient, in its order."""
     names: dict[nn.Parameter, str] = {}
     for name, layer in layers:

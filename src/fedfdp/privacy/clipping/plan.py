@@ -19,7 +19,6 @@ from fedfdp.privacy.clipping.contributions import Contribution, Stored, row_norm
 from fedfdp.privacy.clipping.fallback import loop_pass, vmap_pass
 from fedfdp.privacy.clipping.fast import Job, Layout, LossFn, buffers_kept, fast_pass, taped
 from fedfdp.privacy.clipping.groups import Groups, Sums
-from fedfdp.privacy.clipping.layers import named_layers
 from fedfdp.privacy.clipping.tape import AmbiguousError, Call, Still, UnsupportedError
 
 log = logging.getLogger("fedfdp")
@@ -54,9 +53,9 @@ def plan_for(job: Job, x: Tensor, y: Tensor) -> Plan:
     key = (
         x.shape[1:],
         x.dtype,
-        len(x) == 1,
+        x.shape[0] == 1,
         tuple(job.params),
-        tuple(layer.training for _, layer in named_layers(job.model)),
+        tuple(layer.training for _, layer in job.layers),
         _code(job.loss_fn),
     )
     known = _plans.setdefault(job.model, {})
@@ -204,7 +203,7 @@ def _layouts(job: Job, x: Tensor, y: Tensor, *, images_last: bool) -> tuple[tupl
     """Where each call keeps the records, from the inputs of the batch and of each record alone; and the calls' size."""
 
     def calls_of(part: slice) -> list[Call]:
-        with buffers_kept(job.model):
+        with buffers_kept(job.layers):
             return taped(job, x[part], y[part], images_last=images_last)[1]
 
     together, alone = calls_of(slice(None)), [calls_of(slice(i, i + 1)) for i in range(len(x))]
