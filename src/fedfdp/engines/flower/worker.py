@@ -32,6 +32,7 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import (
 )
 from flwr.supercore.inflatable.inflatable_utils import (
     ObjectPullError,
+    ObjectPushError,
     pull_and_inflate_object_from_tree,
     push_objects,
 )
@@ -150,11 +151,24 @@ def _attend(node: Node, connection: Connection, *, poll: float, parent: int | No
         if message is None:
             time.sleep(poll)
             continue
-        reply = answer(node, message)
+        _deliver(answer(node, message), connection)
+
+
+def _deliver(reply: Message, connection: Connection) -> None:
+    """Sends an answer, a second time if the coordinator lost it halfway: it was restarted, or took its time.
+
+    An answer that is not taken ends nothing: the round is paid for, and asked again it has the same answer.
+    """
+    for last in (False, True):
         try:
             connection.send(reply)
-        except httpx.HTTPStatusError as error:  # too late, or the run is over: the round is paid for nevertheless
+            return
+        except httpx.HTTPStatusError as error:  # too late, or the run is over
             log.warning("an answer was not taken: %s", error.response.text[:200])
+            return
+        except ObjectPushError as error:
+            if last:
+                log.warning("an answer was not taken: %s", error)
 
 
 def _explain(error: Exception, config: NodeConfig, *, known: bool, first: bool) -> None:
