@@ -57,8 +57,8 @@ def shared(function: Callable[[Any], None], *kinds: Kind) -> Callable[..., None]
     made = _kept(lambda kept: cfunc("void(CPointer(int64))", cache=kept, **OPTIONS)(function))
     code = made.address
 
-    def run(items: int, *arguments: Any) -> None:
-        call = array("q", (VERSION, items, 0, 0))
+    def run(count: int, *arguments: Any) -> None:
+        call = array("q", (VERSION, count, 0, 0))
         for kind, argument in zip(kinds, arguments, strict=True):
             if kind is int:
                 call.append(argument)
@@ -70,9 +70,9 @@ def shared(function: Callable[[Any], None], *kinds: Kind) -> Callable[..., None]
             else:
                 call.append(argument.data_ptr())
                 call.extend(argument.shape)
-        on_all_threads(code, call.buffer_info()[0], alone=items < 2, owners=(call, arguments))
-        if call[DONE] != items:  # an error within compiled code has nowhere to go
-            raise RuntimeError(f"{function.__name__}: {call[DONE]} of {items} items were done")
+        on_all_threads(code, call.buffer_info()[0], alone=count < 2, owners=(call, arguments))
+        if call[DONE] != count:  # an error within compiled code has nowhere to go
+            raise RuntimeError(f"{function.__name__}: {call[DONE]} of {count} items were done")
 
     run.made = made  # type: ignore[attr-defined]  # lives as long as its address is used
     return run

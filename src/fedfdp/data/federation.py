@@ -38,7 +38,7 @@ class Shard:
     unit: Tensor | None = None  # the person of each record of the pool, where one may have several
 
     def __len__(self) -> int:
-        return self.index.shape[0]  # a tensor's own len takes ten times as long, and a round asks every client
+        return self.index.shape[0]  # a tensor's own len takes three times as long, and a round asks every client
 
     @cached_property
     def people(self) -> People | None:

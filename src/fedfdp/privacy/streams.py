@@ -35,9 +35,9 @@ def add_normal(rows: Tensor, seeds: Words, scale: float, divisors: Sequence[floa
     """Row i ← (row i + scale·N(0, I)) / divisor i; its noise is seed i's stream. On all threads."""
     if not len(rows) == len(seeds) == len(divisors) or seeds.shape[1:] != (4,):
         raise ValueError(f"{len(rows)} rows, seeds of shape {seeds.shape} and {len(divisors)} divisors")
-    each = -(-len(rows) * _blocks(rows.shape[1]) // TOGETHER)
+    shares = -(-len(rows) * _blocks(rows.shape[1]) // TOGETHER)
     loop = shared(_add_normal, (torch.float32, 2), (torch.uint32, 2), float, (torch.float32, 1))
-    loop(each, rows, torch.from_numpy(seeds), scale, torch.tensor(divisors, dtype=torch.float32))
+    loop(shares, rows, torch.from_numpy(seeds), scale, torch.tensor(divisors, dtype=torch.float32))
 
 
 def _uniform(made: NDArray[np.float64], seed: Words) -> None:
