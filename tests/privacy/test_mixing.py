@@ -180,6 +180,6 @@ class Initialised(Model):
 
 def test_a_model_that_writes_records_into_its_weights_is_refused():
     model, (x, y) = Initialised(), records(12)
-    with pytest.raises(SettingError, match=r"model = 'Initialised': .*changes its own weights"):
+    with pytest.raises(SettingError, match=r"model\.shift = .*forward pass changes it"):
         clipped_sum(model, cross_entropy, x, y, clip=CLIP)
     assert not model.shift.any()

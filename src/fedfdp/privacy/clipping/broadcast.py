@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from fedfdp.privacy.clipping.rules import PerSample, by_record
-from fedfdp.privacy.clipping.tape import Call, UnsupportedError
+from fedfdp.privacy.clipping.tape import Call
+from fedfdp.privacy.clipping.watch import UnsupportedError
 
 
 class Shift(PerSample):
@@ -27,8 +28,8 @@ class Shift(PerSample):
             raise UnsupportedError("a parameter has a dimension where the records are")
         return data, parameter, None, tuple(parameter.shape)
 
-    def rows(self, input: Tensor, options: Any) -> int:
-        return input.shape[0]
+    def leading(self, input: Tensor, options: Any) -> int:
+        return 1
 
     def per_sample(self, call: Call, grad: Tensor, batch: int, before: int) -> dict[str, Tensor]:
         grad = self.toward(call, grad)

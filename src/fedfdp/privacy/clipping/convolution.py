@@ -46,9 +46,8 @@ class Convolution(Rule):
             pads = [(p, p) for p in _each(0 if isinstance(padding, str) else padding, dims)]
         return input, weight, bias, Options(kernel, stride, tuple(pads), dilation, groups)
 
-    def rows(self, input: Tensor, options: Any) -> int:
-        # An input without a batch dimension is one record's row.
-        return input.shape[0] if input.dim() == len(options.kernel) + 2 else 1
+    def leading(self, input: Tensor, options: Any) -> int:
+        return input.dim() - len(options.kernel) - 1  # none where the input has no batch dimension
 
     def run(self, func: Any, images_last: bool, *args: Any, **kwargs: Any) -> Tensor:
         """On a CPU, pooling and patches are several times faster with channels innermost, and so all that follows."""

@@ -1,6 +1,7 @@
 """Per-sample gradients of any model, each record as a batch of its own: torch.func, or a loop where torch.func cannot.
 
-Slower than the rules, never wrong about which record a gradient belongs to: a record cannot see another one here.
+Slower than the rules, never wrong about which record a gradient belongs to. A record meets no other one within a pass;
+that none is left behind for the next, state.py checks.
 """
 
 import warnings

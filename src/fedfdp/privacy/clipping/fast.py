@@ -1,6 +1,7 @@
 """One forward pass, one backward pass for the layers' output gradients only, and the rules for the rest.
 
-Trusts the layout it is given: which rows of a call belong to which record is found out in plan.py, never guessed here.
+Only for a pass that was proven (plan.py): every call of it is compared with the proven one, and the pass ends where it
+differs. Which rows of a call belong to which record comes from the proof, never from the numbers.
 """
 
 from collections import Counter, OrderedDict
@@ -9,9 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from operator import is_not
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import disable_saved_tensors_hooks
 
 from fedfdp.errors import SettingError
 from fedfdp.privacy.clipping.broadcast import Gain, Shift
@@ -19,7 +23,8 @@ from fedfdp.privacy.clipping.contributions import Contribution, Stored
 from fedfdp.privacy.clipping.convolution import Convolution
 from fedfdp.privacy.clipping.layers import Layers, named_layers
 from fedfdp.privacy.clipping.rules import Embedding, GroupNorm, LayerNorm, Linear
-from fedfdp.privacy.clipping.tape import Call, Rule, Tape, UnsupportedError
+from fedfdp.privacy.clipping.tape import Call, Rule, Tape
+from fedfdp.privacy.clipping.watch import Follower, Program, Recorder, UnsupportedError
 
 LossFn = Callable[..., Tensor]
 RULES: dict[object, Rule] = {
@@ -41,31 +46,43 @@ class Job:
     def layers(self) -> Layers:
         return named_layers(self.model)
 
+    @cached_property
+    def own(self) -> dict[int, tuple[str, Tensor]]:
+        """Every parameter and buffer with its name, by its id."""
+        found: dict[int, tuple[str, Tensor]] = {}
+        for name, layer in self.layers:
+            for kind in (layer._parameters, layer._buffers):
+                for own, tensor in kind.items():
+                    if tensor is not None:
+                        found.setdefault(id(tensor), (f"{name}.{own}", tensor))
+        return found
+
+    @cached_property
+    def trained(self) -> dict[int, str]:
+        """The names of what is trained, by id."""
+        return {id(parameter): name for name, parameter in self.params.items()}
+
 
 @dataclass(frozen=True)
-class Layout:
-    """A call of the pass: its rule, its parameters, its rows for one record, how many of them come before the batch."""
+class Proven:
+    """A pass in which no record meets another: its calls, and the rows of each input that come before a record."""
 
-    rule: str
-    weight: str | None
-    bias: str | None
-    rows: int
-    before: int
-
-    def fits(self, call: Call, batch: int) -> bool:
-        same = (self.rule, self.weight, self.bias) == (type(call.rule).__name__, call.weight, call.bias)
-        return same and call.rows == self.rows * batch
+    program: Program
+    before: tuple[int, ...]
+    images_last: bool
 
 
 # What most of a layer's attributes are: to ask of each whether it is a tensor takes longer than all the rest.
 _NEVER_A_TENSOR = frozenset({bool, int, float, str, type(None), tuple, list, set, dict, OrderedDict})
+_LEFT = frozenset({bool, str, type(None), tuple, list, set, dict, OrderedDict})
 
 
 @contextmanager
 def buffers_kept(layers: Layers) -> Iterator[None]:
-    """Whatever a forward pass does to buffers, or to anything else that layers keep beside their weights, is undone.
+    """Whatever a forward pass does to buffers, or to tensors and numbers that layers keep beside them, is undone.
 
-    It would carry records past the noise, or from one record's gradient into another's.
+    It would carry records past the noise, or from one record's gradient into another's. What a layer sets up at its
+    first pass (hooks, and the flag that says so) is left.
     """
     places = [place for _, layer in layers for place in (vars(layer), layer._buffers)]
     kept = [(place, place.copy()) for place in places]
@@ -79,8 +96,15 @@ def buffers_kept(layers: Layers) -> Iterator[None]:
                 tensor.detach().copy_(copy)
         for place, values in kept:
             if place.keys() != values.keys() or any(map(is_not, place.values(), values.values())):
-                place.clear()
-                place.update(values)
+                _put_back(place, values)
+
+
+def _put_back(place: dict[str, Any], values: dict[str, Any]) -> None:
+    for name in [name for name, value in place.items() if name not in values and type(value) not in _LEFT]:
+        del place[name]
+    for name, value in values.items():
+        if place.get(name, place) is not value and not {type(value), type(place.get(name))} <= _LEFT:
+            place[name] = value
 
 
 def one_loss_a_record(losses: Tensor, batch: int) -> Tensor:
@@ -91,14 +115,42 @@ def one_loss_a_record(losses: Tensor, batch: int) -> Tensor:
     return losses
 
 
-def taped(job: Job, x: Tensor, y: Tensor, *, images_last: bool) -> tuple[Tensor, list[Call]]:
-    """The losses and the calls that used parameters."""
-    tape = Tape(job.params, RULES, images_last=images_last)
-    with torch.enable_grad(), tape:
-        losses = one_loss_a_record(job.loss_fn(job.model(x.detach()), y), x.shape[0])
+def taped(
+    job: Job, x: Tensor, y: Tensor, *, images_last: bool, program: Program | None = None
+) -> tuple[Tensor, list[Call], Recorder | Follower]:
+    """The losses, the calls that used parameters, and the watcher: a Follower of the program if there is one."""
+    batch, x, y = x.shape[0], x.detach(), y.detach()
+    watch: Recorder | Follower
+    if program is None:
+        watch = Recorder(job.own, job.trained, (x, y))
+    else:
+        watch = Follower(job.own, job.trained, (x, y), program, batch)
+    tape = Tape(RULES, watch, images_last=images_last)
+    with torch.enable_grad(), disable_saved_tensors_hooks("hooks on saved tensors are not watched"), tape:
+        losses = one_loss_a_record(job.loss_fn(job.model(x), y), batch)
+    if isinstance(watch, Follower):
+        watch.ended()
     if any(call.input._version != call.version for call in tape.calls):
         raise UnsupportedError("a layer's input is changed in place afterwards")
-    return losses, tape.calls
+    _check_backward(losses, job)
+    return losses, tape.calls, watch
+
+
+def _check_backward(losses: Tensor, job: Job) -> None:
+    """Raises unless the backward pass is all torch's own and reaches no parameter past the tape."""
+    seen: set[Any] = set()
+    ahead: list[Any] = [losses.grad_fn]
+    while ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, BackwardCFunction):
+            raise UnsupportedError(f"{type(node).__name__} has a backward pass of its own, which is not watched")
+        following = node.next_functions
+        if not following and id(getattr(node, "variable", None)) in job.trained:
+            raise UnsupportedError(f"{job.trained[id(node.variable)]} is used where it is not seen")
+        ahead.extend([function for function, _ in following])
 
 
 def output_gradients(losses: Tensor, calls: list[Call]) -> tuple[Tensor | None, ...]:
@@ -110,31 +162,32 @@ def output_gradients(losses: Tensor, calls: list[Call]) -> tuple[Tensor | None, 
 
 
 def collect(
-    calls: list[Call], grads: tuple[Tensor | None, ...], layouts: tuple[Layout, ...], batch: int
+    calls: list[Call], grads: tuple[Tensor | None, ...], before: tuple[int, ...], batch: int
 ) -> list[Contribution]:
     """Every call's contribution; a parameter used more than once has its gradients added before its norm is taken."""
-    live = [(c, g, at.before) for c, g, at in zip(calls, grads, layouts, strict=True) if g is not None]
+    live = [(c, g, rows) for c, g, rows in zip(calls, grads, before, strict=True) if g is not None]
     uses = Counter(name for call, _, _ in live for name in (call.weight, call.bias) if name is not None)
     found: list[Contribution] = []
     shared: dict[str, Tensor] = {}
-    for call, grad, before in live:
+    for call, grad, rows in live:
         if max(uses[name] for name in (call.weight, call.bias) if name is not None) == 1:
-            found += call.rule.contributions(call, grad, batch, before)
+            found += call.rule.contributions(call, grad, batch, rows)
             continue
-        for name, rows in call.rule.per_sample(call, grad, batch, before).items():
-            shared[name] = shared[name] + rows if name in shared else rows
-    return found + [Stored(name, rows) for name, rows in shared.items()]
+        for name, gradients in call.rule.per_sample(call, grad, batch, rows).items():
+            shared[name] = shared[name] + gradients if name in shared else gradients
+    return found + [Stored(name, gradients) for name, gradients in shared.items()]
 
 
-def fast_pass(
-    job: Job, x: Tensor, y: Tensor, layouts: tuple[Layout, ...], *, images_last: bool
-) -> tuple[Tensor, list[Contribution]]:
-    """Losses and contributions of a batch, or UnsupportedError if the pass is not the one the layouts describe."""
-    batch = x.shape[0]
+def fast_pass(job: Job, x: Tensor, y: Tensor, proven: Proven) -> tuple[Tensor, list[Contribution]]:
+    """Losses and contributions of a batch, or UnsupportedError if the pass is not the proven one."""
     with buffers_kept(job.layers):
-        losses, calls = taped(job, x, y, images_last=images_last)
-        fitting = (at.fits(call, batch) for at, call in zip(layouts, calls, strict=False))
-        if len(calls) != len(layouts) or not all(fitting):
-            raise UnsupportedError("the model's calls differ from those examined")
+        losses, calls, _ = taped(job, x, y, images_last=proven.images_last, program=proven.program)
         grads = output_gradients(losses, calls)
-    return losses.detach(), collect(calls, grads, layouts, batch)
+    return losses.detach(), collect(calls, grads, proven.before, x.shape[0])
+
+
+def fast_losses(job: Job, x: Tensor, y: Tensor, proven: Proven) -> Tensor:
+    """The losses alone, of a pass that is the proven one."""
+    with buffers_kept(job.layers):
+        losses, _, _ = taped(job, x, y, images_last=proven.images_last, program=proven.program)
+    return losses.detach()

@@ -44,6 +44,10 @@ class Groups:
         ends = self.bounds[first + 1 : last + 2]
         return Groups(self.first + first, (0, *(min(end, stop) - start for end in ends)))
 
+    def with_rows(self, rows: int) -> "Groups":
+        """The same groups with rows added to the last, up to this many."""
+        return Groups(self.first, (*self.bounds[:-1], rows))
+
     def of_rows(self, device: torch.device) -> Tensor:
         """(B,) the group of each row, counted from `first`."""
         sizes = torch.tensor(self.bounds).diff()

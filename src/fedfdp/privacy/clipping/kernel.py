@@ -3,8 +3,9 @@
 The bound holds for every input and every coefficient function. Never adds noise, and leaves the model as it found it.
 """
 
+import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,12 +17,14 @@ from fedfdp.privacy.clipping.check import trainable
 from fedfdp.privacy.clipping.coefficients import Coefficient, bounded, wanted
 from fedfdp.privacy.clipping.contributions import Contribution, total_norms
 from fedfdp.privacy.clipping.fallback import loop_pass, vmap_pass
-from fedfdp.privacy.clipping.fast import Job, LossFn, buffers_kept, fast_pass, one_loss_a_record
+from fedfdp.privacy.clipping.fast import Job, LossFn, buffers_kept, fast_losses, fast_pass, one_loss_a_record
 from fedfdp.privacy.clipping.groups import Groups, Sums
-from fedfdp.privacy.clipping.layers import named_layers
-from fedfdp.privacy.clipping.plan import Plan, forget, plan_for
-from fedfdp.privacy.clipping.tape import UnsupportedError
+from fedfdp.privacy.clipping.plan import RECORDS, Plan, plan_for
+from fedfdp.privacy.clipping.state import unchanged
+from fedfdp.privacy.clipping.watch import UnsupportedError
 from fedfdp.weights import Shapes
+
+log = logging.getLogger("fedfdp")
 
 HELD = 3 * 2**24  # 200 megabytes in single precision; larger chunks are no faster
 
@@ -73,16 +76,16 @@ def clipped_sum(
     skipped = 0
     plan = plan_for(job, x, y) if batch else Plan("rules")
     step = _step(chunk, plan, job.params)
-    for start in range(0, batch, step):
-        stop = min(start + step, batch)
-        whole = stop - start == batch
-        losses, contributions = _pass(plan, job, *((x, y) if whole else (x[start:stop], y[start:stop])))
-        norms, slack = total_norms(contributions, stop - start, losses)
-        limits = clips if whole or not clips.dim() else clips[start:stop]
+    for start, stop, losses, contributions in _passes(plan, job, x, y, step):
+        rows = losses.shape[0]  # one more than there are records where a record was doubled
+        norms, slack = total_norms(contributions, rows, losses)
+        limits = clips if stop - start == batch or not clips.dim() else clips[start:stop]
         c, bad = bounded(wanted(coefficient, losses, norms), losses, norms, slack, limits)
-        here = groups if whole else groups.within(start, stop)
-        skipped += _add_up(contributions, sums, c, bad, here)
-        parts.append((losses, norms, c))
+        here = groups if stop - start == batch else groups.within(start, stop)
+        if rows > stop - start:
+            c[1:], here = 0, here.with_rows(rows)
+        skipped += _add_up(contributions, sums, c, bad, here, stop - start)
+        parts.append((losses[: stop - start], norms[: stop - start], c[: stop - start]))
     if not parts:
         parts = [(next(iter(job.params.values())).new_zeros(0),) * 3]
     losses, norms, c = parts[0] if len(parts) == 1 else (torch.cat(column) for column in zip(*parts, strict=True))
@@ -97,9 +100,9 @@ def clipped_sum(
     )
 
 
-def _add_up(contributions: list[Contribution], sums: Sums, c: Tensor, bad: Tensor, groups: Groups) -> int:
+def _add_up(contributions: list[Contribution], sums: Sums, c: Tensor, bad: Tensor, groups: Groups, records: int) -> int:
     """Σ c_b·g_b by group, of the records that are not bad; how many are."""
-    dropped = int(bad.sum())
+    dropped = int(bad[:records].sum())
     if dropped:
         for contribution in contributions:
             contribution.drop(bad)
@@ -109,28 +112,91 @@ def _add_up(contributions: list[Contribution], sums: Sums, c: Tensor, bad: Tenso
 
 
 def record_losses(model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor) -> Tensor:
-    """One loss a record, (B,), that reads no other record: all at once where that was proven, one by one otherwise."""
+    """One loss per record, (B,), that reads no other record: all at once where that was proven, else one by one."""
     params = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not len(x):
         return x.new_zeros(0, dtype=next(iter(params.values())).dtype)
-    plan = plan_for(Job(model, loss_fn, params), x, y)
-    step, parts = 512 if plan.how == "rules" else 1, []
-    for start in range(0, len(x), step):
-        part = slice(start, start + step)
-        with buffers_kept(named_layers(model)), torch.no_grad():
-            parts.append(one_loss_a_record(loss_fn(model(x[part]), y[part]), len(x[part])))
+    job = Job(model, loss_fn, params)
+    plan, parts = plan_for(job, x, y), []
+    for start in range(0, len(x), 512):
+        part = slice(start, start + 512)
+        parts.append(_losses(plan, job, x[part], y[part]))
     return torch.cat(parts)
 
 
-def _pass(plan: Plan, job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution]]:
-    if plan.how == "vmap":
-        return vmap_pass(job, x, y)
-    if plan.how == "rules":
+def _losses(plan: Plan, job: Job, x: Tensor, y: Tensor) -> Tensor:
+    if plan.proven is not None:
         try:
-            return fast_pass(job, x, y, plan.layouts, images_last=plan.images_last)
-        except UnsupportedError:  # the model was changed since it was examined: examine it at the next step
-            forget(job.model)
+            return fast_losses(job, *_doubled(x, y), plan.proven)[: len(x)]
+        except UnsupportedError:
+            _say_otherwise(job)
+    found = []
+    with unchanged(job, plan.state), torch.no_grad():
+        for i in range(len(x)):
+            with buffers_kept(job.layers):
+                found.append(one_loss_a_record(job.loss_fn(job.model(x[i : i + 1]), y[i : i + 1]), 1))
+    return torch.cat(found)
+
+
+def _passes(
+    plan: Plan, job: Job, x: Tensor, y: Tensor, step: int
+) -> Iterator[tuple[int, int, Tensor, list[Contribution]]]:
+    """Losses and contributions of all records, a chunk at a time: from, to, and what is found there."""
+    for start in range(0, len(x), step):
+        stop = min(start + step, len(x))
+        part = (x, y) if stop - start == len(x) else (x[start:stop], y[start:stop])
+        if plan.proven is None:
+            with unchanged(job, plan.state):
+                found = _one_by_one(plan, job, *part)
+            yield start, stop, *found
+            continue
+        try:
+            found = fast_pass(job, *_doubled(*part), plan.proven)
+        except UnsupportedError:
+            _say_otherwise(job)
+            yield from _in_small_parts(plan, job, x, y, start, stop)
+        else:
+            yield start, stop, *found
+
+
+def _one_by_one(plan: Plan, job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution]]:
+    if plan.how == "vmap":
+        try:
+            return vmap_pass(job, x, y)
+        except RuntimeError:  # a branch that was not taken before, and that torch.func does not take
+            _say_otherwise(job)
     return loop_pass(job, x, y)
+
+
+def _in_small_parts(
+    plan: Plan, job: Job, x: Tensor, y: Tensor, start: int, stop: int
+) -> Iterator[tuple[int, int, Tensor, list[Contribution]]]:
+    """A model that computes otherwise for many records is given as few as it was examined with; failing that, one."""
+    assert plan.proven is not None
+    for first in range(start, stop, RECORDS):
+        last = min(first + RECORDS, stop)
+        part = x[first:last], y[first:last]
+        try:
+            found = fast_pass(job, *_doubled(*part), plan.proven)
+        except UnsupportedError:
+            with unchanged(job, plan.state):
+                found = loop_pass(job, *part)
+        yield first, last, *found
+
+
+def _doubled(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """A single record is given twice: a pass is proven for two records or more, and some models treat one otherwise."""
+    return (x, y) if x.shape[0] != 1 else (torch.cat([x, x]), torch.cat([y, y]))
+
+
+_said: set[str] = set()
+
+
+def _say_otherwise(job: Job) -> None:
+    name = type(job.model).__name__
+    if name not in _said:
+        _said.add(name)
+        log.warning("%s: some passes differ from the one that was examined; these take a few records at a time", name)
 
 
 def _clips(clip: float | Tensor, x: Tensor) -> Tensor:

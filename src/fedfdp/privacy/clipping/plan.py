@@ -1,11 +1,13 @@
-"""How a model is to be processed, found out once: by the rules if they are proven right on it, else record by record.
+"""How a model is to be processed, found out once: by the rules if its pass is proven, else record by record.
 
-The proof runs a few records together and each alone. It accepts the rules only if every layer's input for a record is
-the same both ways (which also tells where the batch dimension is) and the gradients are autograd's; it never guesses.
+The proof (rowwise.py) is of the operations themselves. Beside it the gradients by rules are compared with autograd's on
+a few records, at weights made up for it: neither the records nor the weights that somebody sends decide the way.
 """
 
+import functools
 import logging
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -15,37 +17,35 @@ import torch
 from torch import Tensor, nn
 
 from fedfdp.errors import SettingError
+from fedfdp.identity import remembered
 from fedfdp.privacy.clipping.contributions import Contribution, Stored, row_norms, total_norms
 from fedfdp.privacy.clipping.fallback import loop_pass, vmap_pass
-from fedfdp.privacy.clipping.fast import Job, Layout, LossFn, buffers_kept, fast_pass, taped
+from fedfdp.privacy.clipping.fast import Job, LossFn, Proven, buffers_kept, fast_pass, taped
 from fedfdp.privacy.clipping.groups import Groups, Sums
-from fedfdp.privacy.clipping.tape import AmbiguousError, Call, Still, UnsupportedError
+from fedfdp.privacy.clipping.rowwise import Mixed, Rows, prove
+from fedfdp.privacy.clipping.state import State, state_of
+from fedfdp.privacy.clipping.tape import Call, Still
+from fedfdp.privacy.clipping.watch import Recorder, UnsupportedError
 
 log = logging.getLogger("fedfdp")
 
-RECORDS = 3  # two records leave a folded batch of two rows ambiguous more often than three
+RECORDS = 3  # with which a pass is noted; and with one fewer
 AGREE = 1e-3  # relative; kinks crossed by rounding and another order of summation stay below it
-
 NOTHING = 1e-5
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to process a model: by rules with these layouts, through torch.func, or in a loop; and why not by rules."""
+    """How to process a model: by rules along a proven pass, through torch.func, or in a loop; and why not by rules."""
 
     how: Literal["rules", "vmap", "loop"]
-    layouts: tuple[Layout, ...] = ()
-    images_last: bool = False
+    proven: Proven | None = None
     held: int = 0  # numbers held for each record between the passes
     reason: str = ""
+    state: State | None = None  # what the model kept beside its weights when it was examined; not looked at under rules
 
 
 _plans: WeakKeyDictionary[nn.Module, dict[object, Plan]] = WeakKeyDictionary()
-
-
-def forget(model: nn.Module) -> None:
-    """Examine the model anew at its next use."""
-    _plans.pop(model, None)
 
 
 def plan_for(job: Job, x: Tensor, y: Tensor) -> Plan:
@@ -53,24 +53,34 @@ def plan_for(job: Job, x: Tensor, y: Tensor) -> Plan:
     key = (
         x.shape[1:],
         x.dtype,
-        x.shape[0] == 1,
+        y.shape[1:],
+        y.dtype,
         tuple(job.params),
-        tuple(layer.training for _, layer in job.layers),
-        _code(job.loss_fn),
+        tuple([layer.training for _, layer in job.layers]),
+        _identified(job.loss_fn),
     )
     known = _plans.setdefault(job.model, {})
     if key not in known:
-        with _weights_unchanged(job.model):
-            plan, certain = examine(job, x, y)
+        with _weights_unchanged(job.model), _draws_unchanged(x.device):
+            _set_up(job, x, y)
+            state = state_of(job)
+            plan, certain = examine(job, x, y, state)
         if not certain:  # the records at hand were not fit to judge by
             return plan
         if plan.how != "rules" and all(old.reason != plan.reason for old in known.values()):
-            way = "torch.func" if plan.how == "vmap" else "a loop, one pass a record"
+            way = "torch.func" if plan.how == "vmap" else "a loop, one pass per record"
             log.warning(
                 "%s: clipped through %s, slower than the layer rules: %s", type(job.model).__name__, way, plan.reason
             )
         known[key] = plan
     return known[key]
+
+
+def _identified(loss_fn: LossFn) -> object:
+    """What a loss function computes. One that is made anew at every step is not examined anew."""
+    if isinstance(loss_fn, functools.partial):
+        return (_identified(loss_fn.func), *[_identified(v) for v in (*loss_fn.args, *loss_fn.keywords.values())])
+    return remembered(loss_fn)
 
 
 @contextmanager
@@ -86,80 +96,74 @@ def _weights_unchanged(model: nn.Module) -> Iterator[None]:
         raise SettingError("model", type(model).__name__, allowed, "set them before training")
 
 
-def _code(loss_fn: LossFn) -> object:
-    """What a loss function is told apart by: its code, so that one made anew at every step is not examined anew."""
-    plain = getattr(loss_fn, "func", loss_fn)  # of a functools.partial
-    return getattr(plain, "__code__", type(plain))
+@contextmanager
+def _draws_unchanged(device: torch.device) -> Iterator[None]:
+    """What the next pass draws does not depend on whether the model was examined before it."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield
 
 
-def examine(job: Job, x: Tensor, y: Tensor) -> tuple[Plan, bool]:
-    """A plan, and whether it may be kept; judged on a few finite records of the batch."""
-    few, alike = _few(x)
-    if not few:
-        return Plan("loop", reason="no finite record"), False
-    x, y, reasons = x[few], y[few], []
-    made = _made_up(x.detach())
-    with Still():
+def _set_up(job: Job, x: Tensor, y: Tensor) -> None:
+    """One pass over records of zeros: what a model sets up at its first pass is then there, and holds no record."""
+    records, targets = (t.new_zeros(2, *t.shape[1:]) for t in (x, y))
+    try:
+        with buffers_kept(job.layers), torch.no_grad():
+            job.loss_fn(job.model(records), targets)
+    except Exception:  # a model for other records than these: it is examined as it is
+        log.debug("%s does not run on zeros", type(job.model).__name__, exc_info=True)
+
+
+def examine(job: Job, x: Tensor, y: Tensor, state: State | None = None) -> tuple[Plan, bool]:
+    """A plan, and whether it may be kept."""
+    x, y = _few(x, y)
+    with Still(), _made_up_weights(job.params):
         losses, alone = loop_pass(job, x, y)
-        reference = _gradients(alone)
+        reference, reasons = _gradients(alone), []
         certain = all(bool(g.isfinite().all()) for g in reference.values())
         for images_last in (True, False):
             try:
-                layouts, held = _layouts(job, x, y, images_last=images_last)
-                together, found = fast_pass(job, x, y, layouts, images_last=images_last)
+                proven, held = _proven(job, x, y, images_last=images_last)
+                together, found = fast_pass(job, x, y, proven)
                 _same_losses(losses, together)
                 _agree(reference, found)
-                _check_elsewhere(job, made, y, layouts, images_last=images_last, alike=alike)
                 held += sum(c.rows.numel() for c in found if isinstance(c, Stored))
-                return Plan("rules", layouts, images_last, held // len(x)), certain
+                return Plan("rules", proven, held // len(x)), certain
             except Exception as error:  # the model itself runs, as the reference shows: there is another way
                 reasons.append(_first_line(error))
-                certain = certain and not isinstance(error, AmbiguousError)
         try:
             together, found = vmap_pass(job, x, y)
             _same_losses(losses, together)
             _agree(reference, found)
-            return Plan("vmap", reason=reasons[-1]), certain
+            return Plan("vmap", reason=reasons[-1], state=state), certain
         except Exception as error:
-            return Plan("loop", reason=f"{reasons[-1]}; torch.func: {_first_line(error)}"), certain
+            return Plan("loop", reason=f"{reasons[-1]}; torch.func: {_first_line(error)}", state=state), certain
 
 
-def _few(x: Tensor) -> tuple[list[int], bool]:
-    """Which records to judge by, different ones if there are any; and whether all of these are equal."""
+def _few(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """A few records, different and finite ones if there are any."""
     usable = [i for i in range(min(len(x), 8 * RECORDS)) if not x.is_floating_point() or bool(x[i].isfinite().all())]
-    different: list[int] = []
+    chosen: list[int] = []
     for i in usable:
-        if len(different) < RECORDS and not any(torch.equal(x[i], x[j]) for j in different):
-            different.append(i)
-    return (different + [i for i in usable if i not in different])[:RECORDS], len(different) < 2
+        if len(chosen) < RECORDS and not any(torch.equal(x[i], x[j]) for j in chosen):
+            chosen.append(i)
+    chosen = [*chosen, *usable, *[0] * RECORDS][:RECORDS]
+    return x[chosen].nan_to_num() if x.is_floating_point() else x[chosen], y[chosen]
 
 
-def _check_elsewhere(
-    job: Job, made: Tensor, y: Tensor, layouts: tuple[Layout, ...], *, images_last: bool, alike: bool
-) -> None:
-    """Raise where made-up records show that the model mixes them: real ones hide it in all that they have in common."""
-    if len(made) == 1:
-        return
+@contextmanager
+def _made_up_weights(params: Mapping[str, Tensor]) -> Iterator[None]:
+    """Weights near the present ones, none of them zero: a layer that starts at zero hides what lies behind it."""
+    chance, before = torch.Generator().manual_seed(0), {name: p.data for name, p in params.items()}
     try:
-        losses, alone = loop_pass(job, made, y)
-        usable = bool(losses.isfinite().all()) and all(bool(g.isfinite().all()) for g in _gradients(alone).values())
-    except Exception:  # a model for other records than these
-        usable = False
-    if usable:
-        together, found = fast_pass(job, made, y, layouts, images_last=images_last)
-        _same_losses(losses, together)
-        _agree(_gradients(alone), found)
-    elif alike:
-        raise AmbiguousError("records that are all alike do not show whether the model mixes them")
-
-
-def _made_up(x: Tensor) -> Tensor:
-    """Records of about the same size that have nothing in common; of whole numbers the same ones in another order."""
-    chance = torch.Generator().manual_seed(0)
-    if not x.is_floating_point():
-        return x.flatten()[torch.randperm(x.numel(), generator=chance).to(x.device)].view(x.shape)
-    size = float(x.abs().amax()) if x.numel() else 0.0
-    return x + (size or 1.0) * torch.randn(x.shape, generator=chance).to(x.device, x.dtype)
+        for p in params.values():
+            now = p.data.nan_to_num(0, 0, 0).clamp(-10, 10)
+            size = float(now.square().mean().sqrt()) if now.numel() else 0.0
+            size = size or 1 / math.sqrt(max(1, math.prod(p.shape[1:])))
+            p.data = now + 0.3 * size * torch.randn(p.shape, generator=chance).to(p)
+        yield
+    finally:
+        for name, p in params.items():
+            p.data = before[name]
 
 
 def _first_line(error: Exception) -> str:
@@ -199,43 +203,33 @@ def _agree(reference: dict[str, Tensor], found: list[Contribution]) -> None:
                 raise UnsupportedError(f"{name}: its gradient for a record depends on other records, or on chance")
 
 
-def _layouts(job: Job, x: Tensor, y: Tensor, *, images_last: bool) -> tuple[tuple[Layout, ...], int]:
-    """Where each call keeps the records, from the inputs of the batch and of each record alone; and the calls' size."""
+def _proven(job: Job, x: Tensor, y: Tensor, *, images_last: bool) -> tuple[Proven, int]:
+    """The pass as a proven one, and how many numbers its calls hold."""
 
-    def calls_of(part: slice) -> list[Call]:
+    def noted(count: int) -> tuple[Tensor, list[Call], Recorder]:
         with buffers_kept(job.layers):
-            return taped(job, x[part], y[part], images_last=images_last)[1]
+            losses, calls, watch = taped(job, x[:count], y[:count], images_last=images_last)
+        assert isinstance(watch, Recorder)
+        return losses, calls, watch
 
-    together, alone = calls_of(slice(None)), [calls_of(slice(i, i + 1)) for i in range(len(x))]
-    if any(len(calls) != len(together) for calls in alone):
-        raise UnsupportedError("the model makes other calls for a batch than for a record")
-    layouts = tuple(_layout(call, [calls[k] for calls in alone]) for k, call in enumerate(together))
-    return layouts, sum(call.input.numel() + call.outputs for call in together)
-
-
-def _layout(call: Call, alone: list[Call]) -> Layout:
-    batch, rows, name = len(alone), alone[0].rows, call.weight or call.bias
-    if any((c.rule, c.weight, c.bias, c.rows) != (call.rule, call.weight, call.bias, rows) for c in alone):
-        raise UnsupportedError(f"{name}: called otherwise for a batch than for a record")
-    if call.rows != rows * batch:
-        raise UnsupportedError(f"{name}: its input does not grow with the batch")
-    fitting = [before for before in _divisors(rows) if _same(call, alone, before)] if batch > 1 else [1]
-    if not fitting:
-        raise UnsupportedError(f"{name}: a record's values depend on the other records, or on chance")
-    if len(fitting) > 1:
-        raise AmbiguousError(f"{name}: which rows belong to which record cannot be told apart")
-    return Layout(type(call.rule).__name__, call.weight, call.bias, rows, fitting[0])
+    (losses, calls, one), (_, _, other) = noted(len(x)), noted(len(x) - 1)
+    program, places = prove(one, other, (len(x), len(x) - 1), inputs=2)
+    place = places.get(one.reference(losses))
+    if isinstance(place, Mixed):
+        raise UnsupportedError(place.reason)
+    if place != Rows(0, 1, 1):
+        raise UnsupportedError("the losses do not depend on the records one by one")
+    before = tuple(_rows_before(call, places.get(call.source)) for call in calls)
+    return Proven(program, before, images_last), sum(call.input.numel() + call.outputs for call in calls)
 
 
-def _same(call: Call, alone: list[Call], before: int) -> bool:
-    rows = call.input.reshape(before, len(alone), call.rows // len(alone) // before, -1)
-    for record, single in enumerate(alone):
-        right = single.input.reshape(before, rows.shape[2], -1)
-        unit = 1024 * torch.finfo(right.dtype).eps if right.is_floating_point() else 0
-        if not bool(((rows[:, record] - right).abs() <= unit * right.abs().max()).all()):
-            return False
-    return True
-
-
-def _divisors(number: int) -> Iterator[int]:
-    return (n for n in range(1, number + 1) if number % n == 0)
+def _rows_before(call: Call, place: Rows | Mixed | None) -> int:
+    """How many rows of a call's input come before the dimension of the records."""
+    name = call.weight or call.bias
+    if isinstance(place, Mixed):
+        raise UnsupportedError(f"{name}: {place.reason}")
+    if place is None:
+        raise UnsupportedError(f"{name}: its input does not depend on the records")
+    if place.dim >= call.rule.leading(call.input, call.options):
+        raise UnsupportedError(f"{name}: records are where one of its own dimensions is")
+    return math.prod(call.input.shape[: place.dim]) * place.before

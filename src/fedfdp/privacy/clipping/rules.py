@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedfdp.privacy.clipping.contributions import Contribution, Gram, Outer, Sparse, Stored
-from fedfdp.privacy.clipping.tape import Call, Rule, UnsupportedError
+from fedfdp.privacy.clipping.tape import Call, Rule
+from fedfdp.privacy.clipping.watch import UnsupportedError
 
 STORE = 2**16  # weights up to this many are stored per record; larger ones stay products of factors
 
@@ -42,8 +43,8 @@ class Linear(Rule):
     ) -> tuple[Tensor, Tensor, Tensor | None, Any]:
         return input, weight, bias, None
 
-    def rows(self, input: Tensor, options: Any) -> int:
-        return input.shape[:-1].numel()
+    def leading(self, input: Tensor, options: Any) -> int:
+        return input.dim() - 1
 
     def _factors(self, call: Call, grad: Tensor, batch: int, before: int) -> tuple[Tensor, Tensor]:
         a = by_record(call.input, batch, before, call.input.shape[-1])
@@ -87,8 +88,8 @@ class Embedding(Rule):
         skip = None if padding_idx is None else padding_idx % weight.shape[0]
         return input, weight, None, (weight.shape[0], skip)
 
-    def rows(self, input: Tensor, options: Any) -> int:
-        return input.numel()
+    def leading(self, input: Tensor, options: Any) -> int:
+        return input.dim()
 
     def _entries(self, call: Call, grad: Tensor, batch: int, before: int) -> tuple[Tensor, Tensor, Tensor]:
         table, padding = call.options
@@ -126,8 +127,8 @@ class LayerNorm(PerSample):
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Any]:
         return input, weight, bias, (tuple(normalized_shape), eps)
 
-    def rows(self, input: Tensor, options: Any) -> int:
-        return input.numel() // max(1, torch.Size(options[0]).numel())
+    def leading(self, input: Tensor, options: Any) -> int:
+        return input.dim() - len(options[0])
 
     def per_sample(self, call: Call, grad: Tensor, batch: int, before: int) -> dict[str, Tensor]:
         shape, eps = call.options
@@ -156,8 +157,8 @@ class GroupNorm(PerSample):
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Any]:
         return input, weight, bias, (num_groups, eps)
 
-    def rows(self, input: Tensor, options: Any) -> int:
-        return input.shape[0]
+    def leading(self, input: Tensor, options: Any) -> int:
+        return 1
 
     def per_sample(self, call: Call, grad: Tensor, batch: int, before: int) -> dict[str, Tensor]:
         groups, eps = call.options

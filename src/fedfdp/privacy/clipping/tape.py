@@ -5,6 +5,7 @@ Never changes the model: the watched functions get copies of its parameters that
 ends the pass.
 """
 
+import math
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -16,14 +17,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from fedfdp.privacy.clipping.contributions import Contribution
-
-
-class UnsupportedError(Exception):
-    """A use of parameters that no rule covers; the pass is done another way."""
-
-
-class AmbiguousError(UnsupportedError):
-    """Records too alike to tell which rows are whose; others may do."""
+from fedfdp.privacy.clipping.known import FOREIGN, METADATA, UNCHANGED
+from fedfdp.privacy.clipping.watch import Follower, Recorder, Reference, UnsupportedError, name_of, tensors_in
 
 
 class Call(NamedTuple):
@@ -37,6 +32,7 @@ class Call(NamedTuple):
     rows: int  # how many independent rows the input holds, over all records
     outputs: int  # how many numbers the output holds
     version: int
+    source: Reference  # which value of the pass the input is
     edge: GradientEdge
 
 
@@ -54,7 +50,8 @@ class Rule:
         output: Tensor = func(*args, **kwargs)
         return output
 
-    def rows(self, input: Tensor, options: Any) -> int:
+    def leading(self, input: Tensor, options: Any) -> int:
+        """How many of the input's first dimensions its rows run over."""
         raise UnsupportedError
 
     def per_sample(self, call: Call, grad: Tensor, batch: int, before: int) -> dict[str, Tensor]:
@@ -66,7 +63,8 @@ class Rule:
         raise UnsupportedError
 
 
-# Attention dispatches as one opaque function; its code, told that nobody watches the door, runs its steps in sight.
+# Attention is one function to a TorchFunctionMode. Re-run with `has_torch_function` patched to False, each of its steps
+# is a call of its own.
 _steps_of_attention = types.FunctionType(
     functional.multi_head_attention_forward.__code__,
     {**vars(functional), "has_torch_function": lambda tensors: False},
@@ -96,6 +94,17 @@ def _viewed(tensor: Tensor, *shape: Any, **kwargs: Any) -> Tensor:
         return tensor.contiguous().view(*shape, **kwargs)
 
 
+def _kept(func: Any, args: Any, kwargs: Any) -> Tensor:
+    """What dropout is given; as a tensor of its own where dropout makes one."""
+    given: Tensor = args[0]
+    before, version = given.clone(), given._version
+    if func(*args, **kwargs) is not given:
+        return before
+    if given._version != version:  # in place
+        given.copy_(before)
+    return given
+
+
 class Still(TorchFunctionMode):
     """Dropout and drawn noise switched off without touching the model: for comparing passes with each other."""
 
@@ -105,7 +114,7 @@ class Still(TorchFunctionMode):
             with self:
                 return _steps_of_attention(*args, **kwargs)
         if func in _DROPOUTS:
-            return args[0]
+            return _kept(func, args, kwargs)
         if func is functional.scaled_dot_product_attention:
             names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
             return func(**{**dict(zip(names, args, strict=False)), **kwargs, "dropout_p": 0.0})
@@ -114,51 +123,59 @@ class Still(TorchFunctionMode):
 
 
 class Tape(TorchFunctionMode):
-    """Notes the calls of known functions on the parameters named; raises UnsupportedError for any other use of them."""
+    """Hands every call to `watch`, notes those of known functions on trained parameters, and ends the pass at any other
+    use of these.
+    """
 
-    def __init__(self, parameters: Mapping[str, Tensor], rules: Mapping[Any, Rule], *, images_last: bool) -> None:
+    def __init__(self, rules: Mapping[Any, Rule], watch: Recorder | Follower, *, images_last: bool) -> None:
         super().__init__()
-        self._images_last = images_last
+        self._images_last, self._rules, self._watch = images_last, rules, watch
         self.calls: list[Call] = []
-        self._names = {id(parameter): name for name, parameter in parameters.items()}
-        self._rules = rules
 
     def __torch_function__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        name = name_of(func)
+        if name in METADATA:
+            return func(*args, **kwargs)
         if func is functional.multi_head_attention_forward:
             with self:
                 return _steps_of_attention(*args, **kwargs)
-        used = self._used(args) + (self._used(kwargs.values()) if kwargs else [])
-        if not used:
-            if func is Tensor.view and self._images_last:
-                return _viewed(*args, **kwargs)
-            return func(*args, **kwargs)
-        if not torch.is_grad_enabled():
-            return func(*args, **kwargs)  # a part the model itself keeps out of training
+        if func is Tensor.__iter__:
+            with self:
+                return iter(args[0].unbind(0))
+        watch = self._watch
+        key = watch.key(args, kwargs)
+        used, versions = watch.used, watch.before(args, kwargs)
+        if used and torch.is_grad_enabled():  # else it is a part that the model itself keeps out of training
+            result = self._use(func, used, args, kwargs)
+        elif func is Tensor.view and self._images_last:
+            result = _viewed(*args, **kwargs)
+        else:
+            result = func(*args, **kwargs)
+        if name in UNCHANGED and isinstance(result, Tensor) and _as_it_was(args[0], result):
+            watch.same(result, key[0])
+        elif name not in FOREIGN or any(True for _ in tensors_in((args, kwargs))):
+            watch.note(func, key, result, args, kwargs, versions)
+        return result
+
+    def _use(self, func: Any, used: list[str], args: Any, kwargs: Any) -> Any:
+        """A call on trained parameters: by a rule, or without a tensor in its result (a shape, a device, a dtype)."""
         if func in self._rules:
             return self._note(self._rules[func], func, used, args, kwargs)
         result = func(*args, **kwargs)
-        if any(isinstance(part, Tensor) for part in (result if isinstance(result, (list, tuple)) else [result])):
-            raise UnsupportedError(f"{used[0]} is used by {getattr(func, '__name__', func)}")
-        return result  # a shape, a device, a dtype: no gradient flows through it
-
-    def _used(self, values: Any) -> list[str]:
-        found = []
-        for value in values:
-            if id(value) in self._names:
-                found.append(self._names[id(value)])
-            elif isinstance(value, (list, tuple)):
-                found += self._used(value)
-        return found
+        if any(True for _ in tensors_in(result)):
+            raise UnsupportedError(f"{used[0]} is used by {name_of(func)}")
+        return result
 
     def _note(self, rule: Rule, func: Any, used: list[str], args: Any, kwargs: Any) -> Tensor:
         input, weight, bias, options = rule.bind(*args, **kwargs)
-        names = [self._names.get(id(t)) for t in (weight, bias)]
+        names = [None if t is None else self._watch.trained.get(id(t)) for t in (weight, bias)]
         if sorted(used) != sorted(name for name in names if name is not None):
             raise UnsupportedError(f"{used[0]} is used as data")
         # Leaves of their own: the output gets its place in the graph, and a backward pass that the model itself makes
         # does not reach the model's parameters.
-        leaves = {id(t): t.detach().requires_grad_() for t in (weight, bias) if t is not None and id(t) in self._names}
+        trained = [t for t, name in zip((weight, bias), names, strict=True) if t is not None and name]
+        leaves = {id(t): t.detach().requires_grad_() for t in trained}
         args = [leaves.get(id(a), a) for a in args]
         output = rule.run(func, self._images_last, *args, **{key: leaves.get(id(a), a) for key, a in kwargs.items()})
         self.calls.append(
@@ -168,10 +185,15 @@ class Tape(TorchFunctionMode):
                 bias=names[1],
                 input=input.detach(),
                 options=options,
-                rows=rule.rows(input, options),
+                rows=math.prod(input.shape[: rule.leading(input, options)]),
                 outputs=output.numel(),
                 version=input._version,
+                source=self._watch.reference(input),
                 edge=get_gradient_edge(output),
             )
         )
         return output
+
+
+def _as_it_was(before: Any, after: Tensor) -> bool:
+    return isinstance(before, Tensor) and (before.dtype, before.device) == (after.dtype, after.device)

@@ -1,0 +1,161 @@
+"""Functions of torch's by name: those that a trial on random numbers can judge, and those that read no numbers at all.
+
+A function is listed if which entries of its arguments an entry of its result depends on is the same whatever the
+numbers are, so that random ones show it. What works by position (a shift, a triangle, a write to some rows) has a
+condition beside it: a trial with a few records need not reach the position that matters.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from fedfdp.privacy.clipping.rowwise import Rows
+    from fedfdp.privacy.clipping.watch import Entry
+
+Condition = Callable[["Entry", "list[Rows]"], bool]
+
+_POINTWISE = """
+abs absolute acos acosh add addcdiv addcmul angle asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or
+bitwise_xor ceil celu clamp clamp_max clamp_min clip complex conj conj_physical copysign cos cosh deg2rad digamma div
+divide elu eq erf erfc erfinv exp exp2 expm1 fill float_power floor floor_divide fmax fmin fmod frac ge gelu greater
+greater_equal gt hardshrink hardsigmoid hardswish hardtanh heaviside hypot imag isclose isfinite isinf isnan ldexp le
+leaky_relu lerp less less_equal lgamma log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or
+logical_xor logit logsigmoid lt masked_fill maximum minimum mish mul multiply nan_to_num ne neg negative not_equal
+polar polygamma positive pow prelu rad2deg real reciprocal relu relu6 remainder resolve_conj resolve_neg round rsqrt
+rsub selu sgn sigmoid sign silu sin sinc sinh softplus softshrink softsign sqrt square sub subtract tan tanh tanhshrink
+threshold true_divide trunc where xlogy zero copy
+__abs__ __add__ __and__ __div__ __eq__ __floordiv__ __ge__ __gt__ __iadd__ __iand__ __idiv__ __ifloordiv__ __imod__
+__imul__ __invert__ __ior__ __ipow__ __isub__ __itruediv__ __ixor__ __le__ __lt__ __mod__ __mul__ __ne__ __neg__
+__or__ __pow__ __radd__ __rand__ __rdiv__ __rfloordiv__ __rmod__ __rmul__ __ror__ __rpow__ __rsub__ __rtruediv__
+__rxor__ __sub__ __truediv__ __xor__
+"""
+_COPIES = """
+alias bfloat16 bool byte char clone contiguous cpu cuda data detach double float half int long requires_grad_ short to
+to_dense type type_as
+"""
+_ALONG_DIMENSIONS = """
+all amax amin aminmax any argmax argmin argsort count_nonzero cummax cummin cumprod cumsum glu kthvalue linalg_norm
+linalg_vector_norm log_softmax logcumsumexp logsumexp max mean median min nanmean nanmedian nansum norm normalize prod
+quantile softmax softmin sort std std_mean sum topk var var_mean
+fft_fft fft_fft2 fft_fftn fft_ifft fft_ifft2 fft_ifftn fft_irfft fft_irfft2 fft_rfft fft_rfft2 fft_fftshift
+"""
+_MOVES = """
+H T __getitem__ adjoint broadcast_tensors broadcast_to cat chunk concat concatenate dstack expand expand_as flatten flip
+gather hstack index_select mH mT meshgrid moveaxis movedim narrow one_hot pad permute repeat repeat_interleave reshape
+reshape_as select split split_with_sizes squeeze stack swapaxes swapdims t take_along_dim tensor_split tile transpose
+unbind unflatten unfold unsqueeze view view_as view_as_complex view_as_real vstack
+"""
+_PRODUCTS = """
+__matmul__ __rmatmul__ addbmm addmm addmv baddbmm bilinear bmm cdist chain_matmul einsum inner kron linalg_matmul linear
+matmul mm multi_dot mv outer scaled_dot_product_attention tensordot
+"""
+_LAYERS = """
+adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d
+affine_grid avg_pool1d avg_pool2d avg_pool3d batch_norm channel_shuffle conv1d conv2d conv3d conv_transpose1d
+conv_transpose2d conv_transpose3d embedding fold grid_sample group_norm im2col instance_norm interpolate layer_norm
+local_response_norm lp_pool1d lp_pool2d max_pool1d max_pool1d_with_indices max_pool2d max_pool2d_with_indices max_pool3d
+max_pool3d_with_indices native_channel_shuffle pixel_shuffle pixel_unshuffle rms_norm upsample upsample_bilinear
+upsample_nearest
+"""
+_LOSSES = """
+binary_cross_entropy binary_cross_entropy_with_logits cosine_embedding_loss cosine_similarity cross_entropy
+gaussian_nll_loss hinge_embedding_loss huber_loss kl_div l1_loss margin_ranking_loss mse_loss multi_margin_loss
+multilabel_margin_loss multilabel_soft_margin_loss nll_loss pairwise_distance poisson_nll_loss smooth_l1_loss
+soft_margin_loss triplet_margin_loss
+"""
+_DRAWN = """
+alpha_dropout bernoulli dropout dropout1d dropout2d dropout3d exponential feature_alpha_dropout normal rand rand_like
+randn randn_like uniform
+"""
+_CREATED = """
+arange empty empty_like eye full full_like linspace new_empty new_full new_ones new_zeros ones ones_like scalar_tensor
+tril_indices triu_indices zeros zeros_like
+"""
+
+
+def _named(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+# Nothing of these depends on a tensor's numbers.
+SHAPE_ONLY = _named(
+    "empty_like full_like new_empty new_full new_ones new_zeros ones_like rand_like randn_like zeros_like"
+)
+METADATA = _named(
+    """
+    __hash__ __len__ _version can_cast device dim dtype element_size get_device is_complex is_contiguous is_conj is_cpu
+    is_cuda is_floating_point is_inference is_leaf is_meta is_mkldnn is_mps is_mtia is_neg is_nested is_quantized
+    is_same_size is_signed is_sparse is_sparse_csr is_tensor is_vulkan is_xla is_xpu itemsize layout name names nbytes
+    ndim ndimension nelement numel output_nr requires_grad requires_grad= result_type shape size storage_offset stride
+    """
+)
+# The same value: whether it is copied on the way may differ with the number of records.
+UNCHANGED = _named("alias bfloat16 clone contiguous cpu double float half requires_grad_ to type type_as")
+# They make a tensor of numbers that come from elsewhere.
+FOREIGN = _named("as_tensor asarray from_file from_numpy frombuffer tensor")
+
+
+def _always(entry: "Entry", places: "list[Rows]") -> bool:
+    return True
+
+
+def _argument(entry: "Entry", position: int, name: str) -> object:
+    return entry.args[position] if len(entry.args) > position else (entry.kwargs or {}).get(name)
+
+
+def _rolls_within_records(entry: "Entry", places: "list[Rows]") -> bool:
+    dims, count = _argument(entry, 2, "dims"), entry.args[0].dim()
+    named = (dims,) if isinstance(dims, int) else dims
+    return isinstance(named, (tuple, list)) and all(dim % count != place.dim for dim in named for place in places)
+
+
+def _triangle_within_records(entry: "Entry", places: "list[Rows]") -> bool:
+    return all(place.dim < entry.args[0].dim() - 2 for place in places)
+
+
+def _scatters_within_records(entry: "Entry", places: "list[Rows]") -> bool:
+    dim, count = _argument(entry, 1, "dim"), entry.args[0].dim()
+    return isinstance(dim, int) and all(dim % max(count, 1) != place.dim for place in places)
+
+
+def _writes_to_all_records(entry: "Entry", places: "list[Rows]") -> bool:
+    """An assignment by index takes the dimension of the records, and those before it, whole."""
+    target, given = entry.args[0], entry.args[1]
+    index = given if isinstance(given, tuple) else (given,)
+    dims = {place.dim for place in places}
+    taken = sum(item.dim() if _mask(item) else item is not None and item is not Ellipsis for item in index)
+    at = 0
+    for item in index:
+        if item is Ellipsis:
+            at += target.dim() - taken
+        elif _mask(item):
+            at += item.dim()
+        elif item is not None:
+            if at in dims and not (type(item) is slice and item == slice(None)):
+                return False
+            at += 1
+    return True
+
+
+def _mask(item: object) -> bool:
+    return isinstance(item, Tensor) and item.dtype == torch.bool
+
+
+_LISTS = (_POINTWISE, _COPIES, _ALONG_DIMENSIONS, _MOVES, _PRODUCTS, _LAYERS, _LOSSES, _DRAWN, _CREATED)
+_CONDITIONS: dict[str, Condition] = {
+    "roll": _rolls_within_records,
+    "tril": _triangle_within_records,
+    "triu": _triangle_within_records,
+    "scatter": _scatters_within_records,
+    "scatter_add": _scatters_within_records,
+    "__setitem__": _writes_to_all_records,
+}
+_KNOWN: dict[str, Condition] = {name: _always for names in _LISTS for name in names.split()} | _CONDITIONS
+
+
+def condition(name: str) -> Condition | None:
+    """What must hold for a trial of this function to count; None where no trial does."""
+    return _KNOWN.get(name) or _KNOWN.get(name.removesuffix("_"))
