@@ -23,7 +23,7 @@ from fedfdp.privacy.clipping.fallback import loop_pass, vmap_pass
 from fedfdp.privacy.clipping.fast import Job, LossFn, Proven, buffers_kept, fast_pass, taped
 from fedfdp.privacy.clipping.groups import Groups, Sums
 from fedfdp.privacy.clipping.rowwise import Mixed, Rows, prove
-from fedfdp.privacy.clipping.state import State, state_of
+from fedfdp.privacy.clipping.state import State, check_state, state_of
 from fedfdp.privacy.clipping.tape import Call, Still
 from fedfdp.privacy.clipping.watch import Recorder, UnsupportedError
 
@@ -130,6 +130,7 @@ def examine(job: Job, x: Tensor, y: Tensor, state: State | None = None) -> tuple
                 return Plan("rules", proven, held // len(x)), certain
             except Exception as error:  # the model itself runs, as the reference shows: there is another way
                 reasons.append(_first_line(error))
+        check_state(job, state)
         try:
             together, found = vmap_pass(job, x, y)
             _same_losses(losses, together)

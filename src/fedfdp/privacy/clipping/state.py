@@ -45,11 +45,17 @@ def unchanged(job: Job, state: State | None) -> Iterator[None]:
         if not torch.equal(parameter.detach().nan_to_num(), before[name].nan_to_num()):
             parameter.data.copy_(before[name])
             raise _refusal(f"model.{name}", "set it before training")
-    now = state_of(job) if state is not None else {}
-    for place in (
-        place for place in {**(state or {}), **now} if state is not None and state.get(place) != now.get(place)
-    ):
-        raise _refusal(place, "keep it in a buffer, or out of the forward pass")
+    check_state(job, state)
+
+
+def check_state(job: Job, state: State | None) -> None:
+    """Raises where the state is not this one any more."""
+    if state is None:
+        return
+    now = state_of(job)
+    for place in {**state, **now}:
+        if state.get(place) != now.get(place):
+            raise _refusal(place, "keep it in a buffer, or out of the forward pass")
 
 
 def _refusal(place: str, fix: str) -> SettingError:
