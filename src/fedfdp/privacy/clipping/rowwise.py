@@ -20,6 +20,7 @@ from fedfdp.privacy.clipping.watch import Entry, Program, Recorder, Reference, S
 
 MANY = 11  # records in a trial: more than any pass is noted with, and no divisor of what shifts and sizes usually are
 ALONE = (0, 1, 5, MANY - 1)
+LARGE = 2**18  # numbers; of larger tensors no copies in double precision are made
 
 
 class Rows(NamedTuple):
@@ -43,7 +44,11 @@ class Mixed:
     reason: str
 
 
-Place = Rows | Mixed | None  # None: it does not depend on the records
+class Order(NamedTuple):
+    """The numbers of the records, 0 to B − 1: only for picking something of each, as in x[arange(B), last]."""
+
+
+Place = Rows | Mixed | Order | None  # None: it does not depend on the records
 Shape = tuple[int | Size, ...]
 
 
@@ -132,19 +137,30 @@ class _Proof:
             return [None] * len(expected)
         if mixed := next((p for r in records if isinstance(p := self._place(r), Mixed)), None):
             return [mixed] * len(expected)
+        if name == "arange" and expected == ((Size(0, 1),),) and _counts(self.one.samples[entry.made[0]]):
+            return [Order()]
+        if any(isinstance(self._place(r), Order) for r in records) and not self._picks(key, name):
+            return [Mixed(f"{name}: the places of records in the batch are used")] * len(expected)
         met = condition(name)
         if met is None or not met(entry, [place for r in read if isinstance(place := self._place(r), Rows)]):
             return [Mixed(f"{name}: not known to keep records apart")] * len(expected)
         return self._tried(entry, key, expected, name, read)
+
+    def _picks(self, key: Any, name: str) -> bool:
+        """Whether a call is x[arange(B), …] on a value whose first dimension is the records."""
+        if name != "__getitem__" or type(key[1]) is not tuple or not key[1] or self._place(key[0]) != Rows(0, 1, 1):
+            return False
+        used = [reference for reference in _references(key[1]) if isinstance(self._place(reference), Order)]
+        return used == [key[1][0]]
 
     def _tried(
         self, entry: Entry, key: Any, expected: tuple[Shape, ...], name: str, read: list[Reference]
     ) -> list[Place]:
         """Where the results keep their records, seen on random numbers."""
         bad = Mixed(f"{name}: records meet in it")
-        few = sum(math.prod(s.each if isinstance(s, Size) else s for s in shape) for shape in expected) < 64
+        size = sum(math.prod(s.each if isinstance(s, Size) else s for s in shape) for shape in expected)
         fitting: list[list[Rows]] | None = None
-        for number in range(8 if few else 3):
+        for number in range(8 if size < 64 else 3 if size < 4096 else 1):
             results = self._trial(entry, key, read, number)
             if isinstance(results, Mixed):
                 return [results] * len(expected)
@@ -179,7 +195,8 @@ class _Proof:
         """The results for many records and for some of them alone, on random numbers that the function accepts."""
         chance = np.random.default_rng(number)  # numpy's: no mode of torch's reaches it
         error: Exception | None = None
-        for draw, most in itertools.product(_DRAWS, (8, 2, 0)):
+        large = any(sample.numel() > LARGE for r in read if (sample := self.one.samples[r]).is_floating_point())
+        for draw, most in itertools.product((_narrow,) if large else _DRAWS, (8, 2, 0)):
             values = {reference: self._drawn(reference, draw, most, chance) for reference in read}
             try:
                 whole = self._run(entry, key, MANY, values)
@@ -193,9 +210,12 @@ class _Proof:
     ) -> Tensor:
         """A value at random; whole numbers below `most`, or as they are at hand: not every index is valid."""
         sample, place = self.one.samples[reference], self._place(reference)
+        if isinstance(place, Order):
+            return torch.arange(MANY)
+        if not isinstance(place, Rows):  # it is the same in every pass; what is trained is made up
+            return sample.double() if sample.dtype == torch.float32 and draw is not _narrow else sample
         shape = list(sample.shape)
-        if isinstance(place, Rows):
-            shape[place.dim] = place.before * MANY * place.after
+        shape[place.dim] = place.before * MANY * place.after
         if sample.dtype == torch.bool:
             return torch.from_numpy(np.asarray(chance.random(shape) < 0.5))
         if sample.is_complex():
@@ -209,6 +229,8 @@ class _Proof:
     def _alone(self, values: dict[Reference, Tensor], record: int) -> dict[Reference, Tensor]:
         def part(reference: Reference, value: Tensor) -> Tensor:
             place = self._place(reference)
+            if isinstance(place, Order):
+                return value[:1]
             return place.take(value, MANY, record) if isinstance(place, Rows) else value
 
         return {reference: part(reference, value) for reference, value in values.items()}
@@ -217,7 +239,7 @@ class _Proof:
         """The results of one call, then what it changed."""
         from fedfdp.privacy.clipping.tape import Still
 
-        values = {reference: value.clone() for reference, value in values.items()}
+        values = {**values, **{reference: values[reference].clone() for reference in entry.changed}}
         names = sorted(entry.kwargs) if entry.kwargs else []
         args = [_rebuilt(a, k, batch, values) for a, k in zip(entry.args, key, strict=False)]
         given = key[len(entry.args)] if names else ()
@@ -260,6 +282,10 @@ def _rebuilt(value: Any, pattern: Any, batch: int, values: dict[Reference, Tenso
         parts = [_rebuilt(part, own, batch, values) for part, own in zip(value, pattern, strict=True)]
         return parts if isinstance(value, list) else tuple(parts)
     return value
+
+
+def _counts(sample: Tensor) -> bool:
+    return torch.equal(sample, torch.arange(len(sample)))
 
 
 def _close(one: Tensor, other: Tensor, *, exact: bool = False) -> bool:

@@ -80,7 +80,8 @@ _DROPOUTS = {
 }
 
 
-_DRAWS = {
+_DRAWS = {  # and memory that holds whatever it held before
+    *(torch.empty, torch.empty_like, Tensor.new_empty),
     *(torch.rand, torch.randn, torch.rand_like, torch.randn_like, torch.normal, torch.bernoulli),
     *(Tensor.bernoulli, Tensor.bernoulli_, Tensor.normal_, Tensor.uniform_, Tensor.exponential_),
 }
