@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from fedfdp import ranges
 from fedfdp.fairness.coefficients import Coefficient, PaperClip
 from fedfdp.learner import Learner
 from fedfdp.privacy.audit.release import ReleaseFinding, ReleaseGame
@@ -16,7 +17,7 @@ from fedfdp.privacy.clipping import ClippedSum, clipped_sum
 from fedfdp.privacy.randomness import Floats, Key, Randomness
 from fedfdp.records import Weights
 
-_NO_BOUND = 1e30
+_NO_BOUND = ranges.BOUND.high
 
 
 @dataclass(frozen=True)
