@@ -68,7 +68,7 @@ def declared(kind: type) -> tuple[tuple[str, Range], ...]:
 
     A subclass that gives a field another default keeps its range.
     """
-    found = {}
+    found: dict[str, Range] = {}
     for base in reversed(kind.__mro__):
         for name, hint in typing.get_type_hints(base, include_extras=True).items():
             for part in (hint, *typing.get_args(hint)):  # `Annotated[…] | None` too
