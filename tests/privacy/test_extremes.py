@@ -9,7 +9,6 @@ import random
 import numpy as np
 import pytest
 import torch
-from tests.support import Given
 from torch import Tensor, nn
 
 from fedfdp import ranges
@@ -23,6 +22,7 @@ from fedfdp.privacy.clipping import clipped_sum
 from fedfdp.privacy.clipping.contributions import row_norms
 from fedfdp.privacy.clipping.persons import Together, clipped_by_person
 from fedfdp.privacy.dpsgd import DPSGD
+from support import Given
 
 BATCH = 4
 # A norm in single precision is right to 1e-5. And two sums of BATCH terms of at most C: each addition in them is right
