@@ -66,6 +66,17 @@ class Odd(nn.Module):
         return torch.where(x > 0, x * self.p.exp(), self.p)
 
 
+class Mixed(nn.Module):
+    """Layers of both precisions; the loss has that of the last."""
+
+    def __init__(self, first: torch.dtype, last: torch.dtype) -> None:
+        super().__init__()
+        self.rows, self.out = nn.Linear(5, 4).to(first), nn.Linear(12, 3).to(last)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(torch.tanh(self.rows(x.to(self.rows.weight.dtype))).flatten(1).to(self.out.weight.dtype))
+
+
 # The layer, and the shape of one record.
 LAYERS = {
     "linear": (lambda: nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)), (5,)),
@@ -82,6 +93,8 @@ LAYERS = {
     "gain": (lambda: Positions(shift=False), (3, 5)),
     "shared": (Twice, (5,)),
     "by torch.func": (Odd, (5,)),
+    "single, then double": (lambda: Mixed(torch.float32, torch.float64), (3, 5)),
+    "double, then single": (lambda: Mixed(torch.float64, torch.float32), (3, 5)),
     "embedding": (lambda: nn.Sequential(nn.Embedding(7, 4), nn.Tanh(), nn.Linear(4, 3)), (6,)),
 }
 
@@ -136,7 +149,7 @@ def tried(seed: int) -> tuple[str, float]:
     name = chance.choice(list(LAYERS))
     make, shape = LAYERS[name]
     model, loss = make(), chance.choice((slope, square))
-    if chance.random() < 0.2:
+    if chance.random() < 0.2 and name not in ("single, then double", "double, then single"):
         model = model.double()
     like = next(model.parameters())
     words = torch.randint(7, (BATCH, *shape))
@@ -146,7 +159,7 @@ def tried(seed: int) -> tuple[str, float]:
     clipped_sum(model, loss, ordinary, torch.randn(BATCH, outputs, dtype=like.dtype), clip=1.0)
     for parameter in model.parameters():
         size = 10.0 ** chance.choice(SCALES)
-        parameter.data = (parameter.data.double() * size).to(like.dtype).nan_to_num()  # a node refuses infinities
+        parameter.data = (parameter.data.double() * size).to(parameter.dtype).nan_to_num()  # a node refuses infinities
     x, y = (part.to(like.dtype) for part in records(chance, BATCH, shape, outputs))
     x = words if name == "embedding" else x
     clip = chance.choice(BOUNDS)

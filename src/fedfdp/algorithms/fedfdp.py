@@ -50,7 +50,7 @@ class FDPBroadcast(Broadcast):
 
 @dataclass(frozen=True)
 class FDPUpload(Upload):
-    loss: float  # F̃_i
+    loss: Annotated[float, ranges.LOSS]  # F̃_i
     norms_within: float | None  # the noised fraction of gradients that C does not clip
 
 

@@ -28,7 +28,7 @@ from fedfdp.records import Weights
 
 @dataclass(frozen=True)
 class QUpload(Upload):
-    loss: float  # F_i(w_t)
+    loss: Annotated[float, ranges.LOSS]  # F_i(w_t)
     squared_norm: float  # ‖w_i − w_t‖², less what the noise alone adds on average
 
 

@@ -58,6 +58,16 @@ class FixedRecord(LessNoise):
         return draws
 
 
+@dataclass(frozen=True)
+class Overflowing(LessNoise):
+    """A bound so large that a record's part of the sum is infinite, and stays so whatever noise is added."""
+
+    def noised_(self, sums: Tensor, keys: Sequence[Key], *, scale: float, divisors: Sequence[float]) -> Tensor:
+        large = sums * 1e38 * 1e3
+        noised = self.source.noised_(sums, keys, scale=scale, divisors=divisors)
+        return noised.copy_(large.where(large.isinf(), noised))
+
+
 class Unclipped(Learner):
     """Sums gradients as they are; the noise is still scaled by C."""
 
@@ -124,5 +134,6 @@ FAULTS = (
     Fault("accumulators not cleared", learner=NeverCleared, game=ReleaseGame(q=1.0, releases=2)),
     Fault("a negative coefficient unclipped", learner=AsPrinted),
     Fault("a fixed record in every batch", spoil=lambda source: FixedRecord(source, 1.0)),
+    Fault("a sum that overflows", spoil=lambda source: Overflowing(source, 1.0)),
     Fault("the loss released without noise", spoil=lambda source: LessNoise(source, 0.0, "loss ")),
 )
