@@ -4,6 +4,7 @@ Whatever a method asks, nothing but noised values comes out of a private batch, 
 """
 
 import itertools
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -15,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedfdp import ranges
 from fedfdp.algorithms.base import Batch, LossQuery, Released
 from fedfdp.data import ClientData
 from fedfdp.errors import FedFDPError
@@ -25,6 +27,8 @@ from fedfdp.privacy.clipping import ClippedSum
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.randomness import Key, Randomness
 from fedfdp.weights import Flat, Shapes, Weights
+
+log = logging.getLogger("fedfdp.client")
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,8 @@ class PrivateBatch:
         if self.answered:
             raise FedFDPError("a private batch answers once: ask for all of it in one call, or take another batch")
         self.answered = True
+        if loss is not None:
+            ranges.LOSS_BOUND.check("loss.bound", loss.bound)
         client, counts = self.client, int(count_norms) + int(loss is not None and loss.count)
         client.released.append(self.privacy.event(losses=int(loss is not None), counts=counts))
 
@@ -211,13 +217,32 @@ class PrivateBatch:
     def _noised(self, value: float, scale: float, purpose: str) -> float:
         client = self.client
         key = client.noise_key(self.step, purpose)
+        if not math.isfinite(value):
+            log.error("%s, round %s, %s: %s", client.name, client.round, purpose, NOT_FINITE)
+            value = 0.0
         return client.randomness.noised(value, key, scale=scale, divisor=client.expected)
+
+
+# Clipping makes this impossible. Should it happen all the same, noise leaves and nothing else: an error, an infinity or
+# no answer would tell the coordinator something about the records. The holder reads it in its own log.
+NOT_FINITE = "a sum of clipped values was not finite and was replaced by 0; please report this as a fault of fedfdp"
+
+
+def without_overflow_(sums: Tensor, clients: Sequence[LocalClient]) -> None:
+    """The last defence before the noise: a row that is not finite becomes that of an empty batch; others stay."""
+    if math.isfinite(float(sums.sum())):  # the quickest look at all of them; |entries| ≤ 2³¹ records · ranges.BOUND
+        return
+    for row, client in zip(sums, clients, strict=True):
+        if not bool(row.isfinite().all()):
+            log.error("%s, round %s: %s", client.name, client.round, NOT_FINITE)
+            row.zero_()
 
 
 def noise_gradients_(sums: Tensor, sensitivity: float, clients: Sequence[LocalClient], step: int = 0) -> None:
     """g̃_i = (Σ c_j g_j + σC·N(0, I)) / (q·n_i) in place, a row a client; an empty batch still releases noise."""
     privacy = clients[0].privacy
     assert privacy is not None
+    without_overflow_(sums, clients)
     clients[0].randomness.noised_(
         sums,
         [client.noise_key(step) for client in clients],

@@ -256,13 +256,13 @@ def test_ali_dpfl_needs_privacy_and_a_filter():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: FedProx(mu=-1.0), "algorithm.mu = -1.0: a proximal weight of 0 or more"),
-        (lambda: FedDyn(alpha=0.0), "algorithm.alpha = 0.0: a regularisation above 0"),
+        (lambda: FedProx(mu=-1.0), "algorithm.mu = -1.0: a proximal weight from 0 to 1e"),
+        (lambda: FedDyn(alpha=0.0), "algorithm.alpha = 0.0: a regularisation from 1e-09 to 1e"),
         (lambda: QFFL(q_f=-0.5), "algorithm.q_f = -0.5: a fairness exponent from 0 to 20"),
-        (lambda: QFFL(loss_floor=0.0), "algorithm.loss_floor = 0.0: above 0"),
+        (lambda: QFFL(loss_floor=0.0), "algorithm.loss_floor = 0.0: a bound on a record's loss from 1e-12"),
         (lambda: QFFL(loss_clip=float("nan")), "algorithm.loss_clip = nan: "),
-        (lambda: ALIDPFL(step_budget=0), "algorithm.step_budget = 0: 1 or more"),
-        (lambda: ALIDPFL(round_budget=0), "algorithm.round_budget = 0: 1 or more"),
+        (lambda: ALIDPFL(step_budget=0), "algorithm.step_budget = 0: a number of steps from 1"),
+        (lambda: ALIDPFL(round_budget=0), "algorithm.round_budget = 0: a number of rounds from 1"),
         (lambda: ALIDPFL(local_epochs=1), "algorithm.local_epochs = 1: not here"),
         (lambda: ALIDPFL(smoothing=1.0), "algorithm.smoothing = 1.0: at least 0, below 1"),
     ],

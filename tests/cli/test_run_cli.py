@@ -57,7 +57,7 @@ def test_resume_takes_the_run_as_it_was_started(fedfdp):
     ("arguments", "message"),
     [
         (("defalt",), "preset = 'defalt': did you mean 'default'?"),
-        (("digits", "--set", "privacy.q=2"), "privacy.q = 2.0: a sampling rate in (0, 1]"),
+        (("digits", "--set", "privacy.q=2"), "privacy.q = 2.0: a sampling rate from 1e-09 to 1;"),
         (("digits", "--set", "privacy.sigma=-1"), "privacy.sigma = -1.0"),
         (("digits", "--set", "privacy.clip=0"), "privacy.clip = 0.0"),
         (("digits", "--set", "algorithm.lam=-0.5"), "algorithm.lam = -0.5"),

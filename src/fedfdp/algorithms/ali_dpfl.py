@@ -13,8 +13,9 @@ filter keeps the budget, and `privacy.accountant` must be "rdp". Plans count wit
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from fedfdp import ranges
 from fedfdp import weights as w
 from fedfdp.algorithms.base import (
     Algorithm,
@@ -45,7 +46,7 @@ class ALIState(ServerState):
 
 @dataclass(frozen=True)
 class ALIBroadcast(Broadcast):
-    tau: int
+    tau: Annotated[int, ranges.TAU]
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,9 @@ class ALIUpload(Upload):
 class ALIDPFL(Algorithm):
     """DPSGD with τ local steps; `local_steps` is the first τ. Ends when R_s rounds or R_c steps are used up."""
 
-    round_budget: int = 100  # R_s
-    step_budget: int | None = None  # R_c; None: as many as ε allows
-    loss_clip: float = 2.5
+    round_budget: Annotated[int, ranges.ROUNDS] = 100  # R_s
+    step_budget: Annotated[int, ranges.BUDGET_STEPS] | None = None  # R_c; None: as many as ε allows
+    loss_clip: Annotated[float, ranges.LOSS_BOUND] = 2.5
     smoothing: float = 0.9
 
     name: ClassVar[str] = "ali_dpfl"
@@ -72,10 +73,6 @@ class ALIDPFL(Algorithm):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require(self.local_epochs is None, "local_epochs", "not here: the server chooses steps", "leave it out")
-        self.require(self.round_budget >= 1, "round_budget", "1 or more rounds", "100 is usual")
-        ok = self.step_budget is None or self.step_budget >= 1
-        self.require(ok, "step_budget", "1 or more steps", "leave it out for what ε allows")
-        self.require(0 < self.loss_clip < float("inf"), "loss_clip", "a bound above 0 on a loss", "2.5 is usual")
         self.require(0 <= self.smoothing < 1, "smoothing", "at least 0, below 1", "0.9 is usual")
 
     def check_privacy(self, privacy: DPSGD | None) -> None:

@@ -7,8 +7,9 @@ and gets a plain or a private one.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
+from fedfdp import ranges
 from fedfdp import weights as w
 from fedfdp.errors import SettingError
 from fedfdp.fairness.coefficients import Coefficient, PlainClip
@@ -40,9 +41,9 @@ class ServerState:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """What every client of a round receives."""
+    """What every client of a round receives. Numbers are annotated with their range: a client refuses others."""
 
-    round: int
+    round: Annotated[int, ranges.ROUND]
     weights: Weights
 
 
@@ -126,11 +127,11 @@ class Client(Protocol):
 class Algorithm(ABC):
     """A method with its hyper-parameters. Subclasses override what differs from federated averaging."""
 
-    lr: float = 0.1  # η of the first round
-    lr_decay: float = 1.0  # what η is multiplied by after each round
-    local_steps: int | None = None
-    local_epochs: int | None = None
-    batch_size: int = 64
+    lr: Annotated[float, ranges.RATE] = 0.1  # η of the first round
+    lr_decay: Annotated[float, ranges.DECAY] = 1.0  # what η is multiplied by after each round
+    local_steps: Annotated[int, ranges.STEPS] | None = None
+    local_epochs: Annotated[int, ranges.STEPS] | None = None
+    batch_size: Annotated[int, ranges.RECORDS] = 64
 
     name: ClassVar[str]
     adaptive: ClassVar[bool] = False  # whether what a round costs depends on what was released before it
@@ -140,14 +141,9 @@ class Algorithm(ABC):
     Memory: ClassVar[type[Any]] = ClientState
 
     def __post_init__(self) -> None:
-        self.require(0 < self.lr < float("inf"), "lr", "a step size above 0", "0.1 is usual")
-        self.require(0 < self.lr_decay <= 1, "lr_decay", "above 0 and at most 1", "1 keeps lr as it is, 0.99 is usual")
-        for name in ("local_steps", "local_epochs"):
-            value = getattr(self, name)
-            self.require(value is None or value >= 1, name, "1 or more", "1 is usual")
+        ranges.check(self, "algorithm")
         both = self.local_steps is not None and self.local_epochs is not None
         self.require(not both, "local_epochs", "not together with local_steps", "leave one of them out")
-        self.require(self.batch_size >= 1, "batch_size", "1 or more", "64 is usual")
 
     def require(self, ok: bool, name: str, allowed: str, fix: str) -> None:
         """A SettingError that names the hyper-parameter unless `ok`."""

@@ -7,8 +7,9 @@ variates it never travels. The server's own term h acts like momentum: the large
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from fedfdp import ranges
 from fedfdp import weights as w
 from fedfdp.algorithms.base import Algorithm, Batch, Broadcast, Client, Population, ServerState, Upload, descend
 from fedfdp.privacy.dpsgd import DPSGD
@@ -29,15 +30,11 @@ class DynMemory:
 class FedDyn(Algorithm):
     """Σ p_i w_i − h/α after local steps along gradient − h_i + α(w − w_t)."""
 
-    alpha: float = 0.1
+    alpha: Annotated[float, ranges.DYNAMIC] = 0.1
 
     name: ClassVar[str] = "feddyn"
     State: ClassVar[type] = DynState
     Memory: ClassVar[type] = DynMemory
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(0 < self.alpha < float("inf"), "alpha", "a regularisation above 0", "0.1 is usual")
 
     def init(self, weights: Weights, population: Population, privacy: DPSGD | None) -> DynState:
         return DynState(0, weights, population, w.zeros_like(weights))

@@ -6,8 +6,9 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import isfinite, log
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from fedfdp import ranges
 from fedfdp import weights as w
 from fedfdp.algorithms.base import (
     Algorithm,
@@ -32,7 +33,7 @@ class FairState(ServerState):
 
 @dataclass(frozen=True)
 class FairBroadcast(Broadcast):
-    loss: float
+    loss: Annotated[float, ranges.LOSS]
 
 
 @dataclass(frozen=True)
@@ -44,17 +45,13 @@ class FairUpload(Upload):
 class FedFair(Algorithm):
     """Local SGD whose step grows with the gap between the batch's loss and the global one."""
 
-    lam: float = 0.1
-    initial_loss: float | None = None
+    lam: Annotated[float, ranges.LAMBDA] = 0.1
+    initial_loss: Annotated[float, ranges.LOSS] | None = None
 
     name: ClassVar[str] = "fedfair"
     State: ClassVar[type] = FairState
     Message: ClassVar[type] = FairBroadcast
     Reply: ClassVar[type] = FairUpload
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(0 <= self.lam < float("inf"), "lam", "a fairness λ of 0 or more", "0.1 is the paper's")
 
     def check_privacy(self, privacy: DPSGD | None) -> None:
         if privacy is not None:

@@ -7,8 +7,9 @@ released: free of privacy cost, and it works at any C.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+from fedfdp import ranges
 from fedfdp import weights as w
 from fedfdp.algorithms.base import (
     Algorithm,
@@ -43,19 +44,19 @@ class FDPState(ServerState):
 
 @dataclass(frozen=True)
 class FDPBroadcast(Broadcast):
-    loss: float
-    clip_scale: float
+    loss: Annotated[float, ranges.LOSS]
+    clip_scale: Annotated[float, ranges.CLIP_SCALE]
 
 
 @dataclass(frozen=True)
 class FDPUpload(Upload):
-    loss: float  # F̃_i
+    loss: Annotated[float, ranges.LOSS]  # F̃_i
     norms_within: float | None  # the noised fraction of gradients that C does not clip
 
 
 @dataclass(frozen=True)
 class FDPMemory:
-    loss_bound: float  # C_l of the next round
+    loss_bound: Annotated[float, ranges.LOSS_BOUND]  # C_l of the next round
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,25 +64,25 @@ class FedFDP(Algorithm):
     """Fair, private federated learning. `lam` weighs records at the clients, `server_lam` updates at the server."""
 
     lr: float = 16.0
-    lam: float = 0.0
+    lam: Annotated[float, ranges.LAMBDA] = 0.0
     coefficients: Form = "bounded"
-    kappa: float = 2.0
-    gamma: float = 0.01
+    kappa: Annotated[float, ranges.KAPPA] = 2.0
+    gamma: Annotated[float, ranges.GAMMA] = 0.01
     loss_at: Literal["global", "local"] = "global"
     loss_bound: Literal["fixed", "mean", "quantile"] = "fixed"
-    loss_clip: float = 2.5
-    loss_floor: float = 0.01
-    loss_ceiling: float = 10.0
+    loss_clip: Annotated[float, ranges.LOSS_BOUND] = 2.5
+    loss_floor: Annotated[float, ranges.LOSS_BOUND] = 0.01
+    loss_ceiling: Annotated[float, ranges.LOSS_BOUND] = 10.0
     quantile: float = 0.95
     clip_bound: Literal["fixed", "quantile"] = "fixed"
     clip_quantile: float = 0.5
-    quantile_step: float = 0.2
+    quantile_step: Annotated[float, ranges.QUANTILE_STEP] = 0.2
     server_rule: Literal["fixed", "adaptive"] = "fixed"
-    server_lam: float = 5.0  # of the fixed rule; the adaptive one finds its own
+    server_lam: Annotated[float, ranges.LAMBDA] = 5.0  # of the fixed rule; the adaptive one finds its own
     server_low: float = 0.1
-    server_high: float = 10.0
+    server_high: Annotated[float, ranges.MOST_WEIGHT] = 10.0
     smoothing: float = 0.9
-    initial_loss: float | None = None
+    initial_loss: Annotated[float, ranges.LOSS] | None = None
 
     name: ClassVar[str] = "fedfdp"
     State: ClassVar[type] = FDPState
@@ -91,18 +92,11 @@ class FedFDP(Algorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        infinity = float("inf")
-        for name in ("lam", "server_lam"):
-            self.require(0 <= getattr(self, name) < infinity, name, "a fairness λ of 0 or more", "0 switches it off")
-        self.require(1 <= self.kappa < infinity, "kappa", "1 or more", "2 lets a record count for up to twice the mean")
         self.require(0 <= self.server_low <= 1, "server_low", "between 0 and 1", "0.1 is usual")
-        self.require(1 <= self.server_high < infinity, "server_high", "1 or more", "10 is usual")
         self.require(0 <= self.smoothing < 1, "smoothing", "at least 0, below 1", "0 takes each round's loss as it is")
-        for name in ("gamma", "loss_floor", "loss_clip", "quantile_step"):
-            self.require(0 < getattr(self, name) < infinity, name, "a number above 0", "leave it out for the default")
         for name in ("quantile", "clip_quantile"):
             self.require(0 < getattr(self, name) < 1, name, "strictly between 0 and 1", "leave it out for the default")
-        fits = self.loss_floor <= self.loss_clip <= self.loss_ceiling < infinity
+        fits = self.loss_floor <= self.loss_clip <= self.loss_ceiling
         self.require(fits, "loss_clip", f"within [{self.loss_floor}, {self.loss_ceiling}]", "move floor or ceiling")
 
     def check_privacy(self, privacy: DPSGD | None) -> None:
@@ -187,7 +181,7 @@ class FedFDP(Algorithm):
         if not weight:
             return replace(state, round=state.round + 1)
         moved = w.add(state.weights, total, scale=1 / omegas) if omegas else state.weights
-        mean = loss / weight
+        mean = ranges.LOSS.nearest(loss / weight)
         return replace(
             state,
             round=state.round + 1,
@@ -202,5 +196,5 @@ class FedFDP(Algorithm):
         """C of the next round over the configured C, from all clients' noised counts together."""
         if self.clip_bound == "fixed":
             return scale
-        limits = {"floor": 1e-3, "ceiling": 1e3}
+        limits = {"floor": ranges.CLIP_SCALE.low, "ceiling": ranges.CLIP_SCALE.high}
         return quantile_bound(scale, within, quantile=self.clip_quantile, step=self.quantile_step, **limits)

@@ -5,8 +5,9 @@ the noise and is free. At the first step there is nothing to pull: with one loca
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from fedfdp import ranges
 from fedfdp import weights as w
 from fedfdp.algorithms.base import Algorithm, Batch, Broadcast, Client, ClientState, Upload, descend
 from fedfdp.records import Weights
@@ -16,13 +17,9 @@ from fedfdp.records import Weights
 class FedProx(Algorithm):
     """Σ p_i w_i, where each w_i has gone down F_i(w) + μ/2·‖w − w_t‖²."""
 
-    mu: float = 0.01
+    mu: Annotated[float, ranges.PROXIMAL] = 0.01
 
     name: ClassVar[str] = "fedprox"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(0 <= self.mu < float("inf"), "mu", "a proximal weight of 0 or more", "0.01 is usual, 0 is FedAvg")
 
     def local(self, broadcast: Broadcast, memory: ClientState, client: Client) -> tuple[Upload, ClientState]:
         start, coefficient = broadcast.weights, self.coefficient(broadcast, client.privacy)

@@ -6,13 +6,14 @@ Nothing here reads data; all of it may be computed by anyone who sees the upload
 from dataclasses import dataclass, field
 from math import sqrt
 
+from fedfdp import ranges
 from fedfdp import weights as w
 from fedfdp.algorithms.base import Client
 from fedfdp.privacy.accounting import Event, max_count
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.records import Weights
 
-MOST_STEPS = 100
+MOST_STEPS = int(ranges.TAU.high)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ releases F_i(w_t); under privacy that is a clamped, noised mean over the first b
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from fedfdp import ranges
 from fedfdp import weights as w
 from fedfdp.algorithms.base import (
     Algorithm,
@@ -27,7 +28,7 @@ from fedfdp.records import Weights
 
 @dataclass(frozen=True)
 class QUpload(Upload):
-    loss: float  # F_i(w_t)
+    loss: Annotated[float, ranges.LOSS]  # F_i(w_t)
     squared_norm: float  # ‖w_i − w_t‖², less what the noise alone adds on average
 
 
@@ -35,19 +36,12 @@ class QUpload(Upload):
 class QFFL(Algorithm):
     """Updates weighted by F_i^q_f, with a step size from L = 1/η. q_f = 0 is FedAvg."""
 
-    q_f: float = 1.0
-    loss_clip: float = 2.5
-    loss_floor: float = 0.01
+    q_f: Annotated[float, ranges.EXPONENT] = 1.0
+    loss_clip: Annotated[float, ranges.LOSS_BOUND] = 2.5
+    loss_floor: Annotated[float, ranges.LOSS_BOUND] = 0.01  # above 0: losses are raised to powers
 
     name: ClassVar[str] = "qffl"
     Reply: ClassVar[type] = QUpload
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        infinity = float("inf")
-        self.require(0 <= self.q_f <= 20, "q_f", "a fairness exponent from 0 to 20", "1 is usual, 0 is FedAvg")
-        self.require(0 < self.loss_clip < infinity, "loss_clip", "a bound above 0 on a record's loss", "2.5 is usual")
-        self.require(0 < self.loss_floor < infinity, "loss_floor", "above 0: losses are raised to powers", "0.01")
 
     def joint_event(self, privacy: DPSGD) -> Event:
         return privacy.event(losses=1)

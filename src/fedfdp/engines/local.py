@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedfdp import ranges
 from fedfdp import weights as w
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.client import Answer, LocalClient, Prefetched, exact, named_like, noise_gradients_
@@ -58,6 +59,8 @@ class LocalEngine:
     ) -> Iterator[tuple[Any, Any]]:
         """Upload and new memory of each client that is asked (None: all) and can pay, in the federation's order."""
         self.local_losses = {}
+        if self.privacy is not None:
+            self._check(broadcast)
         request = Request(broadcast, self.algorithm.events(broadcast, self.privacy)) if self.privacy else None
         wanted = set(self.clients if asked is None else asked)
         for wave in self._waves([client for client in self.federation.clients if client.name in wanted]):
@@ -71,6 +74,11 @@ class LocalEngine:
             ready = self._prefetch(who, broadcast) if together else iter(who)
             for client, (_, memory) in zip(ready, clients, strict=True):
                 yield self._run(client, memory, broadcast, request, watch)
+
+    def _check(self, broadcast: Any) -> None:
+        """Before a record is read or a ledger charged: numbers out of range are refused, from public values alone."""
+        ranges.check(broadcast, type(broadcast).__name__)
+        ranges.BOUND.check("clip", self.algorithm.coefficient(broadcast, self.privacy).clip)
 
     def _waves(self, clients: Sequence[ClientData]) -> Iterator[Sequence[ClientData]]:
         """The clients in groups whose batches and sums fit in memory together."""
@@ -94,6 +102,8 @@ class LocalEngine:
     def _admit(self, data: ClientData, round: int, memory: Any, request: "Request | None") -> LocalClient | None:
         """The client, once the round is paid for; None where it cannot be."""
         attempt = 0
+        if self.privacy is not None:
+            ranges.check(memory, type(memory).__name__)
         if self.book is not None and request is not None:
             try:
                 attempt = self.book.ledger(data.name).charge(

@@ -6,8 +6,9 @@ All that is released from a batch (gradient sum, loss) is one event. Nothing her
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
+from fedfdp import ranges
 from fedfdp.errors import SettingError
 from fedfdp.privacy.accounting import Event
 
@@ -23,24 +24,19 @@ class DPSGD:
 
     epsilon: float | None = 3.52
     delta: float = 1e-5
-    sigma: float | None = 2.0
-    q: float = 0.05
-    clip: float = 0.1
-    sigma_loss: float = 5.0
-    sigma_count: float = 10.0
+    sigma: Annotated[float, ranges.NOISE] | None = 2.0
+    q: Annotated[float, ranges.SAMPLING] = 0.05
+    clip: Annotated[float, ranges.CLIP] = 0.1
+    sigma_loss: Annotated[float, ranges.NOISE] = 5.0
+    sigma_count: Annotated[float, ranges.NOISE] = 10.0
     accountant: Accountant = "pld"
     budgets: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check(0 < self.q <= 1, "q", self.q, "a sampling rate in (0, 1]", "0.05 means 5 % of the records in a batch")
-        fits = 1e-12 <= self.clip <= 1e12
-        _check(fits, "clip", self.clip, "a finite bound above 0 on a gradient's norm (1e-12 to 1e12)", "0.1 is usual")
+        ranges.check(self, "privacy")
         _check(0 < self.delta < 1, "delta", self.delta, "a probability in (0, 1)", "take less than 1/records, as 1e-5")
-        for name in ("epsilon", "sigma", "sigma_loss", "sigma_count"):
-            value = getattr(self, name)
-            meaning = "a budget" if name == "epsilon" else "a noise multiplier"
-            hint = "remove [privacy] for a run without privacy"
-            _check(value is None or _positive(value), name, value, f"{meaning} above 0", hint)
+        fits = self.epsilon is None or _positive(self.epsilon)
+        _check(fits, "epsilon", self.epsilon, "a budget above 0", "remove [privacy] for a run without privacy")
         for client, budget in self.budgets.items():
             _check(_positive(budget), f"budgets.{client}", budget, "an ε above 0", "leave it out for the common one")
 

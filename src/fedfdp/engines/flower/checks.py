@@ -1,4 +1,4 @@
-"""Whether a record from the other side may be used: shapes, types, finiteness, size. Run before anything is computed.
+"""Whether a record from the other side may be used: shapes, types, ranges, size. Run before anything is computed.
 
 A check never repairs: it raises a DataError that names what does not fit.
 """
@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from fedfdp import records
+from fedfdp import ranges, records
 from fedfdp import weights as w
-from fedfdp.errors import DataError
+from fedfdp.errors import DataError, SettingError
 from fedfdp.records import Weights
 
 R = TypeVar("R")
@@ -29,7 +29,10 @@ def most_bytes(kind: type[Any], template: Weights) -> int:
 
 
 def read(kind: type[R], data: bytes, template: Weights) -> R:
-    """The record in `data`, if every tensor of it is shaped like the model's and every number is finite."""
+    """The record in `data`, if every tensor of it is shaped like the model's and every number is in its range.
+
+    A number without a range of its own is finite.
+    """
     try:
         record = records.from_bytes(kind, data)
     except DataError:
@@ -37,6 +40,10 @@ def read(kind: type[R], data: bytes, template: Weights) -> R:
     except Exception as error:  # whatever a hostile sender made the parser do
         raise DataError(f"not a valid {kind.__name__} record: {type(error).__name__}") from None
     _check(record, kind.__name__, template)
+    try:
+        ranges.check(record, kind.__name__)
+    except SettingError as error:
+        raise DataError(str(error)) from None
     return record
 
 

@@ -1,10 +1,12 @@
 """What a data holder allows, and where its things are: node.toml. The coordinator can ask for less, never for more."""
 
+import math
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+from fedfdp import ranges
 from fedfdp.algorithms import ALGORITHMS
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.data.facts import PRIVATE, Facts
@@ -23,8 +25,8 @@ class Policy:
 
     epsilon: float = 3.52
     delta: float = 1e-5
-    min_sigma: float = 1.0
-    max_q: float = 0.1
+    min_sigma: Annotated[float, ranges.NOISE] = 1.0
+    max_q: Annotated[float, ranges.SAMPLING] = 0.1
     algorithms: tuple[str, ...] = ("fedavg", "fedprox", "scaffold", "feddyn", "qffl", "fedfdp")
     models: tuple[str, ...] = tuple(MODELS)
     accountant: Literal["pld", "rdp", "filter"] = "pld"
@@ -33,10 +35,9 @@ class Policy:
     unsafe_seeded: bool = False
 
     def __post_init__(self) -> None:
-        _require(self.epsilon > 0, "epsilon", self.epsilon, "a budget above 0")
+        ranges.check(self, "policy")
+        _require(0 < self.epsilon < math.inf, "epsilon", self.epsilon, "a budget above 0")
         _require(0 < self.delta < 1, "delta", self.delta, "a probability in (0, 1)")
-        _require(self.min_sigma > 0, "min_sigma", self.min_sigma, "a noise multiplier above 0")
-        _require(0 < self.max_q <= 1, "max_q", self.max_q, "a sampling rate in (0, 1]")
         for name in self.algorithms:
             known = name in ALGORITHMS or ":" in name
             _require(known, "algorithms", name, f"among {', '.join(ALGORITHMS)}, or package.module:Class")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from fedfdp import ranges
 from fedfdp.fairness.coefficients import Coefficient, PaperClip
 from fedfdp.learner import Learner
 from fedfdp.privacy.audit.release import ReleaseFinding, ReleaseGame
@@ -16,7 +17,7 @@ from fedfdp.privacy.clipping import ClippedSum, clipped_sum
 from fedfdp.privacy.randomness import Floats, Key, Randomness
 from fedfdp.records import Weights
 
-_NO_BOUND = 1e30
+_NO_BOUND = ranges.BOUND.high
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,16 @@ class FixedRecord(LessNoise):
         draws = self.source.uniform(count, key)
         draws[0] = 0.0
         return draws
+
+
+@dataclass(frozen=True)
+class Overflowing(LessNoise):
+    """A bound so large that a record's part of the sum is infinite, and stays so whatever noise is added."""
+
+    def noised_(self, sums: Tensor, keys: Sequence[Key], *, scale: float, divisors: Sequence[float]) -> Tensor:
+        large = sums * 1e38 * 1e3
+        noised = self.source.noised_(sums, keys, scale=scale, divisors=divisors)
+        return noised.copy_(large.where(large.isinf(), noised))
 
 
 class Unclipped(Learner):
@@ -123,5 +134,6 @@ FAULTS = (
     Fault("accumulators not cleared", learner=NeverCleared, game=ReleaseGame(q=1.0, releases=2)),
     Fault("a negative coefficient unclipped", learner=AsPrinted),
     Fault("a fixed record in every batch", spoil=lambda source: FixedRecord(source, 1.0)),
+    Fault("a sum that overflows", spoil=lambda source: Overflowing(source, 1.0)),
     Fault("the loss released without noise", spoil=lambda source: LessNoise(source, 0.0, "loss ")),
 )

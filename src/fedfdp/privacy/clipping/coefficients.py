@@ -44,12 +44,14 @@ def wanted(coefficient: Coefficient | None, losses: Tensor, norms: Tensor) -> Te
 
 def bounded(c: Tensor, losses: Tensor, norms: Tensor, slack: Tensor | None, clip: Tensor) -> tuple[Tensor, Tensor]:
     """The coefficients to apply, ‖c·g‖ ≤ clip, and which records were dropped because something was not finite."""
-    norm, c = norms.double(), c.double()
+    # Below the normal range a number may be rounded by more than rounding allows. For a norm the smallest normal number
+    # is the safe neighbour, for a coefficient zero.
+    tiny = torch.finfo(norms.dtype).tiny
+    norm, c = norms.double().clamp_min(tiny), c.double()
     if slack is not None:  # rounding matters only where terms cancel; elsewhere the measured norm stands as it is
         norm = norm + (slack - ROUNDING * norm).clamp_min(0)
     all_of_it = losses + norm + c
     bad = (all_of_it - all_of_it).isnan()  # inf − inf is none either
     limit = clip / norm
     c = c.clamp(-limit, limit).masked_fill(bad, 0).to(norms.dtype)
-    # Below the normal range a number is rounded by more than rounding allows: zero is the safe neighbour.
-    return c.masked_fill(c.abs() < torch.finfo(c.dtype).tiny, 0), bad
+    return c.masked_fill(c.abs() < tiny, 0), bad

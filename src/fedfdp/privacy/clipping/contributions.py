@@ -17,7 +17,9 @@ from fedfdp.privacy.clipping.groups import Groups, Sums, arranged, as_matrix, su
 Norms = tuple[
     Tensor, Tensor | None
 ]  # per record: the norm, and how far rounding may carry the summed gradient beyond it
-ROUNDING = 1e-5  # the relative rounding that single precision is allowed, in norms and sums
+# The relative rounding that single precision is allowed: ‖c·g‖ ≤ C·(1 + ROUNDING). At most BLOCK squares are added up
+# in it, which leaves an error of 2e-6; numbers so small that their squares would be lost are taken for larger ones.
+ROUNDING = 1e-5
 BLOCK = 2048
 _ONE = torch.ones((), dtype=torch.float64)
 
@@ -37,7 +39,7 @@ class Contribution(Protocol):
 
 def row_norms(rows: Tensor) -> Tensor:
     """(B,) Euclidean norms over all other dimensions, in double, not below the size where squares underflow."""
-    rows = as_matrix(rows)
+    rows = as_matrix(rows).contiguous()  # added up in strides, 2048 squares drift by more than is allowed
     width = rows.shape[1]
     floor = math.sqrt(width * torch.finfo(rows.dtype).tiny / ROUNDING)
     if width <= BLOCK:
@@ -124,14 +126,17 @@ class Gram:
             yield start, a, g
 
     def norms(self) -> Norms:
-        squares, sizes = [], []
+        squares, sizes, length = [], [], 0
         for _, a, g in self._parts():
+            length = a.shape[1]
             squares.append(((a @ a.mT) * (g @ g.mT)).sum((1, 2)))
             sizes.append(row_norms(a) * row_norms(g))
-        # Terms of opposite sign cancel, here and in the sum: rounding is relative to ‖a‖·‖g‖, not to the norm.
-        norm, size = torch.cat(squares).double().clamp_min(0).sqrt(), torch.cat(sizes)
+        # Each of the L² products may be lost below the normal range. And terms of opposite sign cancel, here and in the
+        # sum: rounding is relative to ‖a‖·‖g‖, not to the norm.
+        least = length**2 * torch.finfo(squares[0].dtype).tiny / ROUNDING
+        norm, size = torch.cat(squares).double().clamp_min(least).sqrt(), torch.cat(sizes)
         unit = 4 * torch.finfo(squares[0].dtype).eps
-        return norm, unit * size * (size / norm.clamp_min(1e-300)).clamp(1, unit**-0.5)
+        return norm, unit * size * (size / norm).clamp(1, unit**-0.5)
 
     def drop(self, bad: Tensor) -> None:
         self.bad = bad

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from fedfdp import ranges
 from fedfdp._allocator import tune_allocator
 from fedfdp.errors import SettingError
 from fedfdp.privacy.clipping.check import trainable
@@ -68,6 +69,7 @@ def clipped_sum(
     dimension with every group's own sum. At most `chunk` records are processed at a time; the result is the same.
     """
     tune_allocator()
+    _whole_precision(x.device.type)
     job = Job(model, loss_fn, trainable(model))
     batch = x.shape[0]  # a tensor's own len takes several times as long
     clips, groups = _clips(clip, x), _groups(sizes, batch)
@@ -203,12 +205,21 @@ def _clips(clip: float | Tensor, x: Tensor) -> Tensor:
     if isinstance(clip, Tensor) and clip.dim():
         if clip.shape != x.shape[:1]:
             raise SettingError("clip", tuple(clip.shape), f"must be one number, or one for each of {len(x)} records")
-        if not bool((clip.isfinite() & (clip > 0)).all()):
-            raise SettingError("clip", "a tensor", "must be positive and finite throughout")
-        return clip.to(x.device, torch.float64)
-    if not 0 < float(clip) < math.inf:
-        raise SettingError("clip", clip, "must be positive and finite")
+        clips = clip.to(x.device, torch.float64)
+        for end in (clips.amin(), clips.amax()) if len(clips) else ():
+            ranges.BOUND.check("clip", float(end))
+        return clips
+    ranges.BOUND.check("clip", float(clip))
     return torch.tensor(float(clip), dtype=torch.float64)
+
+
+def _whole_precision(device: str) -> None:
+    """Raises where products would be rounded to half precision or less: norms and sums would no longer fit together."""
+    if torch.get_float32_matmul_precision() != "highest":
+        found, fix = torch.get_float32_matmul_precision(), 'call torch.set_float32_matmul_precision("highest")'
+        raise SettingError("torch.float32_matmul_precision", found, "private sums need whole single precision", fix)
+    if torch.is_autocast_enabled(device):
+        raise SettingError("torch.autocast", True, "private sums need whole single precision", "train outside of it")
 
 
 def _groups(sizes: Sequence[int] | None, batch: int) -> Groups:
