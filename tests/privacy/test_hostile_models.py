@@ -1,7 +1,7 @@
 """Attacks on the bound by models: mixing by chance or by size, state in odd places, hooks, gradients out of sight.
 
-Each of them moved the sum by more than C when a pass was judged by a few numbers. Now the sum moves by C at most, or the
-model is refused with the place named.
+Each of them moved the sum by more than C when a pass was judged by a few numbers. Now the sum moves by C at most, or
+the model is refused with the place named.
 """
 
 from collections.abc import Callable
