@@ -285,6 +285,61 @@ def test_state_that_changes_nothing_is_no_obstacle():
     assert hows(model) == ["rules"]
 
 
+class AfterManyCalls(Counts):
+    """Mixes once it has seen enough; until then it is like any other."""
+
+    def first(self, x: Tensor) -> Tensor:
+        self.log.append(len(x))
+        return x.flip(0) if len(self.log) > 30 else x
+
+
+def test_a_model_that_changes_with_the_passes_is_refused_when_it_does():
+    model, (x, y) = AfterManyCalls(), records(20)
+    for _ in range(10):
+        total(model, x, y)
+    with pytest.raises(SettingError, match=r"model\.log = .*forward pass changes it"):
+        for _ in range(30):
+            assert moves(model, x, y) <= WITHIN
+
+
+class CatchesErrors(Net):
+    """What is raised within it, it takes for its own business."""
+
+    def first(self, x: Tensor) -> Tensor:
+        if len(x) <= 8:
+            return x
+        try:
+            return x.flip(0)
+        except Exception:
+            return x.flip(0)
+
+
+def test_a_pass_that_was_ended_is_not_used_even_if_the_model_goes_on():
+    model, (x, y) = CatchesErrors(), records(20)
+    total(model, *records(3))
+    assert moves(model, x, y) <= WITHIN
+
+
+class SeedsByRecords(Net):
+    """The draws of one pass are those that the last record's numbers chose."""
+
+    def first(self, x: Tensor) -> Tensor:
+        x = functional.dropout(x, 0.5)
+        torch.manual_seed(int(x.detach().abs().sum() * 1e4))
+        return x
+
+
+def test_a_seed_set_by_one_record_does_not_reach_the_draws_of_another():
+    model, (x, y) = SeedsByRecords(), records(8)
+    changed = x.clone()
+    changed[0] *= 2
+    sums = []
+    for batch in (x, changed):
+        torch.manual_seed(0)
+        sums.append(clipped_sum(model, cross_entropy, batch, y, clip=CLIP, sizes=[1, 7]).flat[1])
+    assert torch.equal(*sums)
+
+
 # Hooks ----------------------------------------------------------------------------------------------------------------
 
 

@@ -4,8 +4,11 @@ Slower than the rules, never wrong about which record a gradient belongs to. A r
 that none is left behind for the next, state.py checks.
 """
 
+import random
 import warnings
+from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
@@ -31,11 +34,39 @@ def vmap_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution
     return losses.detach(), [Stored(name, rows.detach()) for name, rows in grads.items()]
 
 
+def _with_draws_of_their_own(records: int) -> Iterator[int]:
+    """The records' numbers; before each, torch, numpy and Python draw from a seed of the record's own.
+
+    A model that sets a seed by one record would otherwise reach the draws of the next.
+    """
+    seeds = torch.randint(2**31, (records,)).tolist()
+    before = torch.default_generator.get_state(), np.random.get_state(), random.getstate()
+    try:
+        for i, seed in enumerate(seeds):
+            torch.default_generator.manual_seed(seed)
+            np.random.seed(seed)
+            random.seed(seed)
+            yield i
+    finally:
+        torch.default_generator.set_state(before[0])
+        np.random.set_state(before[1])
+        random.setstate(before[2])
+
+
+def alone_losses(job: Job, x: Tensor, y: Tensor) -> Tensor:
+    """One loss per record, each in a pass of its own."""
+    losses = []
+    for i in _with_draws_of_their_own(len(x)):
+        with buffers_kept(job.layers), torch.no_grad():
+            losses.append(one_loss_a_record(job.loss_fn(job.model(x[i : i + 1]), y[i : i + 1]), 1))
+    return torch.cat(losses)
+
+
 def loop_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution]]:
     """Record by record through plain autograd: works for every model that trains at all."""
     stores = {name: torch.zeros(len(x), *p.shape, dtype=p.dtype, device=p.device) for name, p in job.params.items()}
     losses = []
-    for i in range(len(x)):
+    for i in _with_draws_of_their_own(len(x)):
         weights = {name: parameter.detach().requires_grad_() for name, parameter in job.params.items()}
         buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}
         with buffers_kept(job.layers), torch.enable_grad():

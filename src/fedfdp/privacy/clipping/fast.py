@@ -128,6 +128,8 @@ def taped(
     tape = Tape(RULES, watch, images_last=images_last)
     with torch.enable_grad(), disable_saved_tensors_hooks("hooks on saved tensors are not watched"), tape:
         losses = one_loss_a_record(job.loss_fn(job.model(x), y), batch)
+    if tape.ended is not None:
+        raise tape.ended
     if isinstance(watch, Follower):
         watch.ended()
     if any(call.input._version != call.version for call in tape.calls):

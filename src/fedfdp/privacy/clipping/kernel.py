@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +18,8 @@ from fedfdp.errors import SettingError
 from fedfdp.privacy.clipping.check import trainable
 from fedfdp.privacy.clipping.coefficients import Coefficient, bounded, wanted
 from fedfdp.privacy.clipping.contributions import Contribution, total_norms
-from fedfdp.privacy.clipping.fallback import loop_pass, vmap_pass
-from fedfdp.privacy.clipping.fast import Job, LossFn, buffers_kept, fast_losses, fast_pass, one_loss_a_record
+from fedfdp.privacy.clipping.fallback import alone_losses, loop_pass, vmap_pass
+from fedfdp.privacy.clipping.fast import Job, LossFn, Proven, fast_losses, fast_pass
 from fedfdp.privacy.clipping.groups import Groups, Sums
 from fedfdp.privacy.clipping.plan import RECORDS, Plan, plan_for
 from fedfdp.privacy.clipping.state import unchanged
@@ -27,6 +28,7 @@ from fedfdp.weights import Shapes
 
 log = logging.getLogger("fedfdp")
 
+Found = TypeVar("Found", covariant=True)
 HELD = 3 * 2**24  # 200 megabytes in single precision; larger chunks are no faster
 
 
@@ -78,7 +80,8 @@ def clipped_sum(
     skipped = 0
     plan = plan_for(job, x, y) if batch else Plan("rules")
     step = _step(chunk, plan, job.params)
-    for start, stop, losses, contributions in _passes(plan, job, x, y, step):
+    alone = _vmap_or_loop if plan.how == "vmap" else loop_pass
+    for start, stop, (losses, contributions) in _parts(plan, job, x, y, step, fast=fast_pass, alone=alone):
         rows = losses.shape[0]  # one more than there are records where a record was doubled
         norms, slack = total_norms(contributions, rows, losses)
         limits = clips if stop - start == batch or not clips.dim() else clips[start:stop]
@@ -119,71 +122,49 @@ def record_losses(model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor) -> Te
     if not len(x):
         return x.new_zeros(0, dtype=next(iter(params.values())).dtype)
     job = Job(model, loss_fn, params)
-    plan, parts = plan_for(job, x, y), []
-    for start in range(0, len(x), 512):
-        part = slice(start, start + 512)
-        parts.append(_losses(plan, job, x[part], y[part]))
-    return torch.cat(parts)
+    parts = _parts(plan_for(job, x, y), job, x, y, 512, fast=fast_losses, alone=alone_losses)
+    return torch.cat([losses[: stop - start] for start, stop, losses in parts])
 
 
-def _losses(plan: Plan, job: Job, x: Tensor, y: Tensor) -> Tensor:
-    if plan.proven is not None:
-        try:
-            return fast_losses(job, *_doubled(x, y), plan.proven)[: len(x)]
-        except UnsupportedError:
-            _say_otherwise(job)
-    found = []
-    with unchanged(job, plan.state), torch.no_grad():
-        for i in range(len(x)):
-            with buffers_kept(job.layers):
-                found.append(one_loss_a_record(job.loss_fn(job.model(x[i : i + 1]), y[i : i + 1]), 1))
-    return torch.cat(found)
+class _Fast(Protocol[Found]):
+    def __call__(self, job: Job, x: Tensor, y: Tensor, proven: Proven) -> Found: ...
 
 
-def _passes(
-    plan: Plan, job: Job, x: Tensor, y: Tensor, step: int
-) -> Iterator[tuple[int, int, Tensor, list[Contribution]]]:
-    """Losses and contributions of all records, a chunk at a time: from, to, and what is found there."""
+class _Alone(Protocol[Found]):
+    def __call__(self, job: Job, x: Tensor, y: Tensor) -> Found: ...
+
+
+def _parts(
+    plan: Plan, job: Job, x: Tensor, y: Tensor, step: int, *, fast: _Fast[Found], alone: _Alone[Found]
+) -> Iterator[tuple[int, int, Found]]:
+    """What is found for all records, a chunk at a time: from, to, and the result there, with a doubled record in it."""
     for start in range(0, len(x), step):
         stop = min(start + step, len(x))
-        part = (x, y) if stop - start == len(x) else (x[start:stop], y[start:stop])
-        if plan.proven is None:
-            with unchanged(job, plan.state):
-                found = _one_by_one(plan, job, *part)
-            yield start, stop, *found
-            continue
-        try:
-            found = fast_pass(job, *_doubled(*part), plan.proven)
-        except UnsupportedError:
-            _say_otherwise(job)
-            yield from _in_small_parts(plan, job, x, y, start, stop)
-        else:
-            yield start, stop, *found
+        if plan.proven is not None:
+            part = (x, y) if stop - start == len(x) else (x[start:stop], y[start:stop])
+            try:
+                found = fast(job, *_doubled(*part), plan.proven)
+            except UnsupportedError:
+                _say_otherwise(job)
+                if stop - start > RECORDS:
+                    # A model that computes otherwise for many records gets as few as it was examined with.
+                    smaller = _parts(plan, job, x[start:stop], y[start:stop], RECORDS, fast=fast, alone=alone)
+                    yield from ((start + first, start + last, part) for first, last, part in smaller)
+                    continue
+            else:
+                yield start, stop, found
+                continue
+        with unchanged(job, plan.state):
+            found = alone(job, x[start:stop], y[start:stop])
+        yield start, stop, found
 
 
-def _one_by_one(plan: Plan, job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution]]:
-    if plan.how == "vmap":
-        try:
-            return vmap_pass(job, x, y)
-        except RuntimeError:  # a branch that was not taken before, and that torch.func does not take
-            _say_otherwise(job)
-    return loop_pass(job, x, y)
-
-
-def _in_small_parts(
-    plan: Plan, job: Job, x: Tensor, y: Tensor, start: int, stop: int
-) -> Iterator[tuple[int, int, Tensor, list[Contribution]]]:
-    """A model that computes otherwise for many records is given as few as it was examined with; failing that, one."""
-    assert plan.proven is not None
-    for first in range(start, stop, RECORDS):
-        last = min(first + RECORDS, stop)
-        part = x[first:last], y[first:last]
-        try:
-            found = fast_pass(job, *_doubled(*part), plan.proven)
-        except UnsupportedError:
-            with unchanged(job, plan.state):
-                found = loop_pass(job, *part)
-        yield first, last, *found
+def _vmap_or_loop(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution]]:
+    try:
+        return vmap_pass(job, x, y)
+    except RuntimeError:  # a branch that was not taken before, and that torch.func does not take
+        _say_otherwise(job)
+        return loop_pass(job, x, y)
 
 
 def _doubled(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

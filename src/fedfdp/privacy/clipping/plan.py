@@ -43,7 +43,7 @@ class Plan:
     proven: Proven | None = None
     held: int = 0  # numbers held for each record between the passes
     reason: str = ""
-    state: State | None = None  # what the model kept beside its weights when it was examined; not looked at under rules
+    state: State | None = None  # what the model kept beside its weights before any record was seen
 
 
 _plans: WeakKeyDictionary[nn.Module, dict[object, Plan]] = WeakKeyDictionary()
@@ -128,7 +128,7 @@ def examine(job: Job, x: Tensor, y: Tensor, state: State | None = None) -> tuple
                 _same_losses(losses, together)
                 _agree(reference, found)
                 held += sum(c.rows.numel() for c in found if isinstance(c, Stored))
-                return Plan("rules", proven, held // len(x)), certain
+                return Plan("rules", proven, held // len(x), state=state), certain
             except Exception as error:  # the model itself runs, as the reference shows: there is another way
                 reasons.append(_first_line(error))
         check_state(job, state)

@@ -211,20 +211,22 @@ class _Proof:
         """A value at random; whole numbers below `most`, or as they are at hand: not every index is valid."""
         sample, place = self.one.samples[reference], self._place(reference)
         if isinstance(place, Order):
-            return torch.arange(MANY)
+            return torch.arange(MANY, device=sample.device)
         if not isinstance(place, Rows):  # it is the same in every pass; what is trained is made up
             return sample.double() if sample.dtype == torch.float32 and draw is not _narrow else sample
         shape = list(sample.shape)
         shape[place.dim] = place.before * MANY * place.after
         if sample.dtype == torch.bool:
-            return torch.from_numpy(np.asarray(chance.random(shape) < 0.5))
-        if sample.is_complex():
-            return torch.complex(draw(shape, sample.real, chance), draw(shape, sample.real, chance))
-        if sample.is_floating_point():
-            return draw(shape, sample, chance)
-        if most or not sample.numel():
-            return torch.from_numpy(np.asarray(chance.integers(max(most, 1), size=shape))).to(sample.dtype)
-        return sample.flatten()[torch.from_numpy(np.asarray(chance.integers(sample.numel(), size=shape)))]
+            drawn = torch.from_numpy(np.asarray(chance.random(shape) < 0.5))
+        elif sample.is_complex():
+            drawn = torch.complex(draw(shape, sample.real, chance), draw(shape, sample.real, chance))
+        elif sample.is_floating_point():
+            drawn = draw(shape, sample, chance)
+        elif most or not sample.numel():
+            drawn = torch.from_numpy(np.asarray(chance.integers(max(most, 1), size=shape))).to(sample.dtype)
+        else:
+            drawn = sample.flatten().cpu()[torch.from_numpy(np.asarray(chance.integers(sample.numel(), size=shape)))]
+        return drawn.to(sample.device)
 
     def _alone(self, values: dict[Reference, Tensor], record: int) -> dict[Reference, Tensor]:
         def part(reference: Reference, value: Tensor) -> Tensor:
@@ -285,7 +287,7 @@ def _rebuilt(value: Any, pattern: Any, batch: int, values: dict[Reference, Tenso
 
 
 def _counts(sample: Tensor) -> bool:
-    return torch.equal(sample, torch.arange(len(sample)))
+    return torch.equal(sample, torch.arange(len(sample), device=sample.device))
 
 
 def _close(one: Tensor, other: Tensor, *, exact: bool = False) -> bool:

@@ -132,9 +132,16 @@ class Tape(TorchFunctionMode):
         super().__init__()
         self._images_last, self._rules, self._watch = images_last, rules, watch
         self.calls: list[Call] = []
+        self.ended: UnsupportedError | None = None  # a model may catch what is raised within it
 
     def __torch_function__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        try:
+            return self._call(func, args, kwargs or {})
+        except UnsupportedError as error:
+            self.ended = self.ended or error
+            raise
+
+    def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         name = name_of(func)
         if name in METADATA:
             return func(*args, **kwargs)
@@ -153,7 +160,7 @@ class Tape(TorchFunctionMode):
             result = _viewed(*args, **kwargs)
         else:
             result = func(*args, **kwargs)
-        if name in UNCHANGED and isinstance(result, Tensor) and _as_it_was(args[0], result):
+        if name in UNCHANGED and args and isinstance(result, Tensor) and _as_it_was(args[0], result):
             watch.same(result, key[0])
         elif name not in FOREIGN or any(True for _ in tensors_in((args, kwargs))):
             watch.note(func, key, result, args, kwargs, versions)

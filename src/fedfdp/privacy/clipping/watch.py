@@ -280,4 +280,5 @@ def name_of(func: Any) -> str:
     if name in ("__get__", "__set__"):
         return str(getattr(func.__self__, "__name__", "")) + ("" if name == "__get__" else "=")
     home = str(getattr(func, "__module__", None) or "torch")
-    return name if home.partition(".")[0] in ("torch", "builtins") else f"{home}.{name}"
+    own = home.startswith("torch._ops.aten") if home.startswith("torch._ops") else home.partition(".")[0] == "torch"
+    return name if own or home == "builtins" else f"{home}.{name}"
