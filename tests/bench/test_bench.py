@@ -233,7 +233,7 @@ def test_a_peer_too_large_for_the_machine_is_absent_and_says_so(monkeypatch):
 def test_a_peer_that_is_not_installed_is_skipped_by_name(monkeypatch):
     monkeypatch.setitem(sys.modules, "opacus", None)
     able, missing = choose()
-    assert able == ["plain", "ours", "vmap", "loop"]
+    assert able == ["plain", "ours", "unwatched", "vmap", "loop"]
     assert missing == {"opacus_hooks": "opacus", "opacus_ghost": "opacus"}
 
 

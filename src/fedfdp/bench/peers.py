@@ -1,10 +1,10 @@
-"""One training step in six ways: a plain one, ours, and four others that clip record by record, add noise and step.
+"""One training step in seven ways: plain, ours with and without its watch, and four other private ones.
 
 Every private peer computes the same update up to its noise; the tests hold them to that. All change their weights in
 place, and none keeps an account.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +17,8 @@ from fedfdp.client import LocalClient
 from fedfdp.data.federation import ClientData, Shard
 from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.learner import Learner, cross_entropy
+from fedfdp.privacy.clipping import fast
+from fedfdp.privacy.clipping.watch import Follower, Reference
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.randomness import Seeded
 from fedfdp.records import Weights
@@ -121,6 +123,42 @@ class Ours:
         return w.clone(self.here)
 
 
+class Unwatched(Ours):
+    """Ours without the comparison of every call with the proven pass: what that costs. It protects nobody."""
+
+    def step(self) -> None:
+        used = vars(fast)
+        watched = {name: used[name] for name in _UNWATCHED}
+        used.update(_UNWATCHED)
+        try:
+            super().step()
+        finally:
+            used.update(watched)
+
+
+class _Trusting(Follower):
+    """Notes which trained parameters a call uses, and looks at nothing else."""
+
+    def key(self, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        self.used = [self.trained[id(value)] for value in (*args, *kwargs.values()) if id(value) in self.trained]
+        return (None,)
+
+    def note(self, *args: Any) -> None:
+        pass
+
+    def same(self, tensor: Tensor, reference: Reference) -> None:
+        pass
+
+    def ended(self) -> None:
+        pass
+
+    def reference(self, tensor: Tensor) -> Reference:
+        return Reference("value", 0)
+
+
+_UNWATCHED = {"Follower": _Trusting, "_check_backward": lambda losses, job: None}
+
+
 class OpacusHooks:
     """Opacus in the usual way: per-sample gradients by hooks, and the optimiser that clips, noises and steps."""
 
@@ -210,6 +248,7 @@ class Loop(StepPeer):
 STEP_PEERS: dict[str, Callable[[Task], Peer]] = {
     "plain": Plain,
     "ours": Ours,
+    "unwatched": Unwatched,
     "opacus_hooks": OpacusHooks,
     "opacus_ghost": OpacusGhost,
     "vmap": Vmap,

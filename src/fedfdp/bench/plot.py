@@ -9,7 +9,7 @@ from fedfdp.bench.suite import Row
 from fedfdp.bench.tables import NAMES
 from fedfdp.errors import SettingError
 
-COLORS = dict(zip(STEP_PEERS, ("0.55", "C2", "C0", "C9", "C4", "C3"), strict=True))
+COLORS = dict(zip(STEP_PEERS, ("0.55", "C2", "C8", "C0", "C9", "C4", "C3"), strict=True))
 WIDTH = 0.8
 
 

@@ -13,6 +13,7 @@ NONE = "–"
 NAMES = {
     "plain": "plain",
     "ours": "ours",
+    "unwatched": "ours, unwatched",
     "opacus_hooks": "Opacus hooks",
     "opacus_ghost": "Opacus ghost",
     "vmap": "torch.func",

@@ -24,7 +24,9 @@ def bench(
     models: Annotated[str, typer.Option(help="Only these: mnist-cnn,cifar-cnn,mlp,transformer,small-cnn.")] = "",
     batches: Annotated[str, typer.Option(help="Batch sizes of the steps; 32,300,2048 if left out.")] = "",
     clients: Annotated[str, typer.Option(help="Numbers of clients of the rounds; 10,100,1000 if left out.")] = "",
-    peers: Annotated[str, typer.Option(help="Only these beside plain: ours,opacus_hooks,opacus_ghost,vmap,loop.")] = "",
+    peers: Annotated[
+        str, typer.Option(help="Only these beside plain: ours,unwatched,opacus_hooks,opacus_ghost,vmap,loop.")
+    ] = "",
     seconds: Annotated[float | None, typer.Option(help="About how long to time a peer in each case.")] = None,
     memory: Annotated[bool, typer.Option(help="Measure peak memory, each in a process of its own.")] = True,
     threads: Annotated[int | None, typer.Option(help="Threads; one a core if left out.")] = None,
