@@ -56,8 +56,8 @@ class Arrivals:
                 continue
             found.run = entry["run"]
             found.used[entry["round"]] = entry["used"]
-            for client, history in entry["spent"].items() if accounts else ():
-                accounts.report(client, json.dumps(history))  # type: ignore[union-attr]
+            for client, spent in entry["spent"].items() if accounts else ():
+                accounts.report(client, json.dumps(spent))  # type: ignore[union-attr]
         return found
 
 
@@ -97,7 +97,7 @@ class FlowerEngine:
                 self._drop(name, broadcast.round, reason)
                 del uploads[name]
         used = [name for name in wanted if name in uploads]
-        self.arrivals.record(broadcast.round, used, self.accounts.histories if self.accounts else {})
+        self.arrivals.record(broadcast.round, used, self.accounts.to_dict() if self.accounts else {})
         for name in used:
             self.losses.note(uploads[name])
             yield uploads[name], self.algorithm.memory()
