@@ -53,8 +53,8 @@ class Evaluations:
 def check_apart(client: ClientData, *, split_given: bool) -> None:
     """Raises where a record, or a person, is for training and for the test: its raw measures would leave the node.
 
-    Equal content alone proves nothing, since a table of few columns has many equal rows: the owner is told how many there
-    are. Only a test part that was given, and all of which is among the training records, is taken for a mistake.
+    Equal content alone proves nothing, since a table of few columns has many equal rows: the owner is told how many.
+    Only a test part that was given, and all of which is among the training records, is taken for a mistake.
     """
     train, test = client.train, client.test
     if torch.isin(train.index, test.index).any():

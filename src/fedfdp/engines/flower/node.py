@@ -196,14 +196,14 @@ class Node(AbstractContextManager["Node"]):
         if engine.privacy is not None:
             events = method.events(broadcast, engine.privacy)
             self.policy.check_price(events, engine.privacy, method, self.ledger.history)
+            if not engine.randomness.repeatable and not self.ledger.afford(events):
+                return lambda: self._unable(question)
         return lambda: self._train(question, agreed, broadcast, before, (run, request))
 
     def _train(self, question: Question, agreed: _Agreed, broadcast: Any, before: Any, key: tuple[str, str]) -> Answer:
         uploaded = list(agreed.engine.round(broadcast, {self.name: before}))
         if not uploaded:
-            reason = f"epsilon = {self.policy.epsilon:g} does not allow another round"
-            log.warning("round %s: %s", question.round, reason)
-            return self._reply(question, status="unable", reason=reason)
+            return self._unable(question)
         ((upload, after),) = uploaded
         record = records.to_bytes(upload)
         self.remembered = memory.Remembered(
@@ -218,6 +218,11 @@ class Node(AbstractContextManager["Node"]):
         memory.save(self.folder, self.remembered)
         log.info("round %s: uploaded, ε ≤ %.4f spent", question.round, self.ledger.epsilon_upper_bound())
         return self._reply(question, record)
+
+    def _unable(self, question: Question) -> Answer:
+        reason = f"epsilon = {self.policy.epsilon:g} does not allow another round"
+        log.warning("round %s: %s", question.round, reason)
+        return self._reply(question, status="unable", reason=reason)
 
     def _prepare_judging(self, question: Question, agreed: _Agreed) -> Callable[[], Answer]:
         asked = checks.read(Judge, question.record, agreed.template)

@@ -26,6 +26,7 @@ class Policy:
     delta: float = 1e-5
     min_sigma: float = 1.0
     max_q: float = 0.1
+    max_steps: int = 10_000  # batches in a round
     algorithms: tuple[str, ...] = ("fedavg", "fedprox", "scaffold", "feddyn", "qffl", "fedfdp")
     models: tuple[str, ...] = tuple(MODELS)
     arguments: dict[str, dict[str, Any]] = field(default_factory=dict)  # of models by import path: these, no others
@@ -41,6 +42,8 @@ class Policy:
         _require(0 < self.delta < 1, "delta", self.delta, "a probability in (0, 1)")
         _require(self.min_sigma > 0, "min_sigma", self.min_sigma, "a noise multiplier above 0")
         _require(0 < self.max_q <= 1, "max_q", self.max_q, "a sampling rate in (0, 1]")
+        _require(self.max_steps >= 1, "max_steps", self.max_steps, "a number of batches, 1 or more")
+        _require(self.max_weights >= 1, "max_weights", self.max_weights, "a number of weights, 1 or more")
         _require(self.evaluations >= 0, "evaluations", self.evaluations, "a number of answers, 0 or more")
         for name in self.algorithms:
             known = name in ALGORITHMS or ":" in name
@@ -66,6 +69,8 @@ class Policy:
             sigma = event.sigma_effective
             _refuse(sigma >= self.min_sigma, "min_sigma", f"an effective noise multiplier of {sigma:.4g}")
         _refuse(privacy.q <= self.max_q, "max_q", f"q = {privacy.q:g}")
+        steps = sum(event.count for event in events)
+        _refuse(steps <= self.max_steps, "max_steps", f"{steps:.6g} batches in a round")
         claimed = self.accountant != "filter" or self.delta <= privacy.delta
         _refuse(claimed, "delta", f"delta = {privacy.delta:g}: this ledger is a filter for {self.delta:g}")
         if self.accountant != "filter":
