@@ -96,7 +96,7 @@ class Coordinator:
                 "privacy.epsilon=8",
                 "privacy.clip=1",
             ]
-            overrides += ["privacy.accountant=rdp"] if name == "ali_dpfl" else []
+            overrides += ["privacy.accountant=rdp"]
             overrides += ["algorithm.local_steps=2"] if name in ("scaffold", "feddyn") else []
             try:
                 config = configs.load("digits", overrides).resolved()
@@ -135,7 +135,7 @@ class Coordinator:
         content = pack(question)
         for name, value in fields.items():
             content["fedfdp"][name] = value
-        return Case(label, content, question.kind)
+        return Case(label, content, str(fields.get("kind", question.kind)))
 
     def _fields(self, name: str) -> Case:
         question, rng = self.question(name), self.rng
