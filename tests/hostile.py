@@ -51,7 +51,7 @@ NUMBERS = [
 DEEP = "@deep@"
 THINGS = [None, True, False, [], [1], [[]], {}, {"a": {}}, [None] * 50, {"name": "mlp"}, DEEP]
 POOL = [*NAMES, *NUMBERS, *THINGS]
-UNBOUNDED = ("clip_scale",)  # numbers of a broadcast that nothing bounds yet: their extremes are left out
+UNBOUNDED = ("clip_scale", "lr")  # numbers that nothing bounds yet: their extremes are left out
 KEYS = ["train", "x", "__class__", "name", "seed", "", "ü", "weights"]
 
 
@@ -146,6 +146,8 @@ class Coordinator:
 
     def _terms(self, name: str) -> Case:
         terms = changed(self.valid[name][0], self.rng)
+        while isinstance(terms, dict) and any(extreme(terms.get("algorithm"), field) for field in UNBOUNDED):
+            terms = changed(self.valid[name][0], self.rng)
         made = self.rng.choice([text(terms)] * 12 + [text(terms)[:-9], "", "[]", "null", text(terms) * 2, "1" * 6000])
         return self._packed(f"terms {made:.200}", self.question(name), terms=made)
 

@@ -63,7 +63,9 @@ class Watch:
     seen: list[str] = field(default_factory=list)
 
     def __call__(self, event: str, arguments: tuple) -> None:
-        if not self.on or "__pycache__" in str(arguments[:1]):  # what compiled loops are kept in
+        if not self.on or any(
+            own in str(arguments[:1]) for own in ("__pycache__", "torchinductor")
+        ):  # compilers' caches
             return
         if event in (
             "os.system",
