@@ -167,9 +167,14 @@ class Session:
             repeatable=self.repeatable,
             before=isinstance(self.federation, Federation) and bool(self.federation.before),
             unit=self.federation.unit,
+            **self._about_clients(),
         )
         self.folder.write(PRIVACY_JSON, made.to_json().encode())
         self.folder.write(PRIVACY_PAGE, made.to_markdown().encode())
+
+    def _about_clients(self) -> dict[str, Any]:
+        """What only an engine with clients elsewhere has to say in the statement."""
+        return {}
 
     def _summary(self) -> dict[str, Any]:
         last = {name: value for name, value in self.history[-1].items() if name not in ("round", "epsilon", "clients")}

@@ -162,7 +162,7 @@ def test_a_method_by_import_path_is_not_imported(secure):
 def test_a_seed_and_an_evaluation_are_refused_by_default(secure):
     node = node_of(secure)
     assert "policy.unsafe_seeded" in node.answer(ask(secure, seeded=True)).reason
-    judge = to_bytes(Judge(weights_of(secure.federation), False))
+    judge = to_bytes(Judge(weights_of(secure.federation)))
     assert "policy.evaluate" in node.answer(ask(secure, kind="evaluate", record=judge)).reason
     assert not from_bytes(Hello, node.answer(Question("hello", "", "")).record).evaluates
 
@@ -271,5 +271,5 @@ def test_sizes_of_records(secure):
     template = weights_of(secure.federation)
     parameters = sum(t.numel() for t in template.values())
     assert checks.most_bytes(secure.config.algorithm.Reply, template) == 2 * 4 * parameters + 2**20
-    upload = records.to_bytes(Judge(template, True))
+    upload = records.to_bytes(Judge(template))
     assert len(upload) < checks.most_bytes(Judge, template)

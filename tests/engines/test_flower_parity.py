@@ -32,8 +32,9 @@ def test_local_and_across_machines_are_the_same_to_the_bit(deployment, method):
     assert same_weights(there.model, here.model)
     for name in ("accuracy", "worst_accuracy", "epsilon", "rounds", "records", "clients", "weights", "sigma"):
         assert there.summary[name] == pytest.approx(here.summary[name], abs=1e-12), name
-    for name in ("loss", "psi", "psi_train"):
+    for name in ("loss", "psi"):
         assert there.summary[name] == pytest.approx(here.summary[name], rel=1e-5), name
+    assert there.summary["psi_train"] is None  # measures of training records never leave a node
     assert there.summary["engine"] == "flower"
     assert there.summary["evaluated_clients"] == 3
 

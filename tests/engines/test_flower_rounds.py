@@ -50,6 +50,10 @@ def with_weight(tensor):
     return upload(lambda u: replace(u, update={**u.update, "1.weight": tensor(u.update["1.weight"])}))
 
 
+def spent(history, **rule):
+    return json.dumps({"history": history, "accountant": "pld", "budget": 8.0, "delta": 1e-5, **rule})
+
+
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
@@ -65,9 +69,12 @@ def with_weight(tensor):
         (lambda a: pack(replace(a, round=0)), "an answer to round 1 of another question"),
         (lambda a: pack(replace(a, run="other")), "of another question"),
         (lambda a: pack(replace(a, record=b"\x80\x04K\x01.")), "not a valid Upload record"),
-        (lambda a: pack(replace(a, spent="[[2.0, 1.0, 1]]")), "an impossible entry"),
+        (lambda a: pack(replace(a, spent=spent([[2.0, 1.0, 1]]))), "an impossible entry"),
+        (lambda a: pack(replace(a, spent=spent([], accountant="paper"))), "an impossible rule"),
+        (lambda a: pack(replace(a, spent=spent([], budget=1e300))), "its ledger is another one than before"),
+        (lambda a: pack(replace(a, spent="[]")), "no account of a ledger"),
         (lambda a: RecordDict({"fedfdp": ConfigRecord({"status": "ok"})}), "no Answer of this protocol"),
-        (lambda a: pack(replace(a, spent="[]")), "its ledger shows less than it did before"),
+        (lambda a: pack(replace(a, spent=spent([]))), "its ledger shows less than it did before"),
         (lambda a: RecordDict({}), "no Answer of this protocol"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -97,7 +97,7 @@ def _seen(update: Update) -> str:
         if last["worst_accuracy"] is not None:
             parts.append(f"worst {last['worst_accuracy']:.1%}")
     if update.epsilon is not None and update.budget is not None:
-        parts.append(f"ε {min(update.epsilon, update.budget):.2f} of {update.budget:g}")
+        parts.append(f"ε {update.epsilon:.2f} of {update.budget:g}")
     return "  ".join(parts)
 
 
@@ -121,6 +121,9 @@ def _lines(summary: dict[str, Any], unit: str) -> list[tuple[str, str]]:
         lines.append(("privacy", f"ε = {summary['epsilon']:.4f} at δ = {summary['delta']:g}, for every {unit}"))
     else:
         lines.append(("privacy", "none"))
+    if told := summary.get("evaluated_clients"):
+        nodes = "1 node" if told == 1 else f"{told} nodes"
+        lines.append(("evaluation", f"exact test measures left {nodes} un-noised: test records are not protected"))
     lines.append(("rounds", f"{summary['rounds']} in {_clock(summary['seconds'])}"))
     return lines
 

@@ -165,6 +165,7 @@ class Federation:
         units: Mapping[str, Sequence[Any]] | None = None,
         seed: int = 0,
         name: str = "clients",
+        unit_name: str = "person",
     ) -> "Federation":
         """Your own clients: `{"name": (x, y)}`, split at random, or `{"name": (x_train, y_train, x_test, y_test)}`.
 
@@ -200,7 +201,7 @@ class Federation:
         pool_y = torch.cat(ys)
         if classes is None and not pool_y.is_floating_point():
             classes = int(pool_y.max()) + 1 if len(pool_y) else 1
-        return cls.over(torch.cat(xs), pool_y, classes, name, list(clients), parts, unit=people)
+        return cls.over(torch.cat(xs), pool_y, classes, name, list(clients), parts, unit=people, unit_name=unit_name)
 
     @classmethod
     def over(

@@ -8,6 +8,8 @@ from torch import nn
 
 from fedfdp.errors import SettingError
 
+MOST_LAYERS = 64
+
 
 def paper_cnn(*, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     """The paper's CNN, for images: two 5×5 convolutions and two linear layers.
@@ -47,6 +49,10 @@ def small_cnn(*, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 def mlp(*, input_shape: tuple[int, ...], outputs: int, hidden: tuple[int, ...] = (128,)) -> nn.Module:
     """For tables and small images: linear layers of the given widths with tanh between them."""
+    ok = isinstance(hidden, list | tuple) and len(hidden) <= MOST_LAYERS
+    if not ok or not all(isinstance(width, int) and width >= 1 for width in hidden):
+        shown = f"{hidden!r:.60}"
+        raise SettingError("model.arguments.hidden", shown, f"at most {MOST_LAYERS} widths, whole numbers of 1 or more")
     widths = [math.prod(input_shape), *hidden]
     layers: list[nn.Module] = [nn.Flatten()]
     for before, after in pairwise(widths):

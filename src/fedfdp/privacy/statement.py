@@ -6,7 +6,8 @@ Every number comes from the ledgers. Nothing is claimed that the ledgers do not 
 import dataclasses
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
@@ -49,6 +50,8 @@ class Statement:
     beside: tuple[float, ...]  # noise multipliers of what is released beside the gradient, from the same batch
     repeatable: bool
     unit: str = "record"  # or the column that tells persons apart
+    evaluated: Mapping[str, int] = field(default_factory=dict)  # across machines: who let it be judged, how often
+    remarks: tuple[str, ...] = ()  # where the numbers of two sides differ: both, and which is stated
 
     @property
     def epsilon(self) -> float:
@@ -71,6 +74,13 @@ class Statement:
         smallest = min((account.records for account in self.accounts), default=1)
         if warning := delta_warning(self.privacy.delta, smallest):
             found.append(warning)
+        if self.evaluated:
+            nodes = ", ".join(f"{client} ({answered} so far)" for client, answered in self.evaluated.items())
+            found.append(
+                "the exact test loss and accuracy at every evaluated model left these nodes un-noised, evaluations "
+                f"answered in brackets: {nodes}. Their test records are not protected: what is stated here is for "
+                "training records"
+            )
         return found
 
     def _beside(self) -> str:
@@ -117,6 +127,8 @@ class Statement:
             "assumptions": self.assumptions,
             "not_covered": list(NOT_COVERED),
             "warnings": self.warnings,
+            "evaluated": dict(self.evaluated),
+            "remarks": list(self.remarks),
             "versions": {name: version(name) for name in ("fedfdp", "torch", "dp-accounting", "numpy")},
         }
 
@@ -168,7 +180,8 @@ class Statement:
             for a in self.accounts
         ]
         libraries = ", ".join(f"{name} {number}" for name, number in self.to_dict()["versions"].items())
-        return "\n".join([*head, *rows, "", f"Computed with {libraries}.", ""])
+        remarks = ["", *[f"- {line}" for line in self.remarks]] if self.remarks else []
+        return "\n".join([*head, *rows, *remarks, "", f"Computed with {libraries}.", ""])
 
 
 def _number(value: float | None) -> str:
@@ -190,7 +203,8 @@ SEVERAL_CLIENTS = (
 
 NOT_COVERED = (
     "choosing hyper-parameters by training several times on the same records: every run that was looked at counts",
-    "evaluation on raw records: in a simulation the measures shown are exact and not private",
+    "evaluation on raw records, in a simulation of all clients, across machines on the test records of nodes that let "
+    "it: the measures shown are exact and not private, and records held back for the test are not protected",
     "what is published besides the uploads and what is made of them",
 )
 
@@ -206,8 +220,13 @@ def statement(
     repeatable: bool,
     before: bool = False,
     unit: str = "record",
+    evaluated: Mapping[str, int] | None = None,
+    remarks: tuple[str, ...] = (),
 ) -> Statement:
-    """The statement of what these clients' ledgers show; `before`: ranges were estimated from their records too."""
+    """The statement of what these clients' ledgers show; `before`: ranges were estimated from their records too.
+
+    `evaluated`: across machines, which nodes gave out measures of their raw test records, and how often.
+    """
     accounts = []
     for client, count in records.items():
         ledger = book.ledger(client)
@@ -217,4 +236,5 @@ def statement(
         )
     released = (*(("ranges",) if before else ()), *algorithm.released())
     beside = algorithm.joint_event(privacy).sigmas[1:]
-    return Statement(name, privacy, rounds, tuple(accounts), released, beside, repeatable, unit)
+    shown = {} if evaluated is None else evaluated
+    return Statement(name, privacy, rounds, tuple(accounts), released, beside, repeatable, unit, shown, remarks)

@@ -128,10 +128,12 @@ def sources_of(facts: Facts, path: Path, *, labelled: bool) -> list[tuple[str | 
 def _file(facts: Facts, path: Path, labelled: bool) -> Source:
     kind = path.suffix.lower()
     if kind in ARRAYS:
+        _check_used(facts, path, "an archive", ("columns", "ignore"), labelled)
         return ArraySource(path, Archive(path), facts, labelled)
     if kind not in TABLES:
         raise DataError(f"{path}: files of kind {kind or 'none'!r} are not read; give {KINDS}")
     table = open_table(path)
+    _check_used(facts, path, "a table", ("range",), labelled)
     if labelled:
         _check_named(facts, path, table.names)
     columns = [_found(facts, column) for column in columns_of(facts, table.names, str(path))]
@@ -167,7 +169,15 @@ def _images(facts: Facts, folder: Path, top: Path, labelled: bool) -> Source:
     groups = [(entry.name, tuple(images_in(entry, top))) for entry in entries(folder, top) if entry.is_dir()]
     if not any(paths for _, paths in groups):
         raise DataError(f"{folder}: an empty holder: no file and no folder of images in it; fill it or remove it")
+    _check_used(facts, folder, "images", ("holder", "label", "test", "columns", "ignore", "range"), labelled)
     return ImageSource(folder, tuple(groups), facts, labelled)
+
+
+def _check_used(facts: Facts, path: Path, kind: str, useless: Sequence[str], labelled: bool) -> None:
+    """A setting that would be passed over is refused, where a run or a node is begun."""
+    for name in useless if labelled else ():
+        if (given := getattr(facts, name)) not in (None, {}, ()):
+            raise SettingError(f"data.{name}", given, f"{path.name} is {kind}, which has no use for it", "leave it out")
 
 
 def _gathered(

@@ -88,15 +88,24 @@ class ArraySource:
     labelled: bool
 
     def __post_init__(self) -> None:
+        if self.facts.test is not None and len(self._parts()) == 2:
+            allowed = f"{self.path.name} has an array 'x_test', which says it already"
+            raise SettingError("data.test", self.facts.test, allowed, "leave one of them out")
         for name, label in self._parts():
             inputs = self.archive.member(name)
             if inputs.shape[1:] != self.shape:
                 raise DataError(f"{self.path}: {name!r} has records of shape {inputs.shape[1:]}, 'x' of {self.shape}")
             if inputs.dtype.kind not in "fiub":
                 raise DataError(f"{self.path}: array {name!r} holds {inputs.dtype}; save numbers")
-            for other in (label, self.facts.holder, self.facts.test, self.facts.unit) if self.labelled else ():
+            beside = (self._named(name, given) for given in (self.facts.holder, self.facts.test, self.facts.unit))
+            for other in (label, *beside) if self.labelled else ():
                 if other is not None and (found := self.archive.member(other).shape[0]) != inputs.shape[0]:
                     raise DataError(f"{self.path}: {inputs.shape[0]} records in {name!r}, {found} in {other!r}")
+
+    @staticmethod
+    def _named(part: str, array: str | None) -> str | None:
+        """What an array beside x is called; beside x_test it ends as that does."""
+        return array if array is None or part == "x" else f"{array}_test"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -123,10 +132,10 @@ class ArraySource:
             y = who = test = person = None
             if self.labelled:
                 y = self._targets(label)
-                if facts.holder is not None:
-                    who = holders(*self._flat(facts.holder), "holder")
-                if facts.unit is not None:
-                    person = holders(*self._flat(facts.unit), "person")
+                if (holder := self._named(name, facts.holder)) is not None:
+                    who = holders(*self._flat(holder), "holder")
+                if (unit := self._named(name, facts.unit)) is not None:
+                    person = holders(*self._flat(unit), "person")
                 if facts.test is not None:
                     test = encode.marks(*self._flat(facts.test))
                 elif len(parts) == 2:

@@ -1,25 +1,83 @@
-"""What the nodes say they have spent: their ledgers' histories, which hold no data. The ledgers stay where they are."""
+"""What the nodes say they have spent: their ledgers' histories, which hold no data. The ledgers stay where they are.
+
+A node is never said to have spent less than its own ledger claims.
+"""
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, get_args
 
 from fedfdp.errors import DataError
 from fedfdp.privacy.accounting.accountant import Method, history_epsilon, upper_bound
 from fedfdp.privacy.accounting.events import Adjacency, History, contains, merge
+from fedfdp.privacy.limit import Enforcer
+
+
+@dataclass(frozen=True)
+class Spent:
+    """A node's ledger as it was reported: its history, and by which rule it claims an ε for it."""
+
+    history: History
+    accountant: Enforcer
+    budget: float
+    delta: float
+
+    @property
+    def rule(self) -> tuple[str, float, float]:
+        return self.accountant, self.budget, self.delta
+
+    def claim(self, adjacency: Adjacency = "zero-out") -> float:
+        """What that ledger claims at its own δ: a filter its whole budget, however little of it was used."""
+        if not self.history:
+            return 0.0
+        if self.accountant == "filter":
+            return self.budget if adjacency == "zero-out" else math.inf
+        return history_epsilon(self.history, self.delta, self.accountant, adjacency)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "history": [list(entry) for entry in self.history],
+            "accountant": self.accountant,
+            "budget": self.budget,
+            "delta": self.delta,
+        }
 
 
 @dataclass(frozen=True)
 class Account:
-    """One node's spending, priced at the run's δ."""
+    """One node's spending: priced by the run's own settings, and as its ledger claims. What is said is the larger."""
 
-    history: History
+    spent: Spent | None
     budget: float | None
     delta: float
     method: Method
 
+    def price(self, adjacency: Adjacency = "zero-out") -> float:
+        if self.spent is None or not self.spent.history:
+            return 0.0
+        return history_epsilon(self.spent.history, self.delta, self.method, adjacency)
+
+    def claim(self, adjacency: Adjacency = "zero-out") -> float:
+        return 0.0 if self.spent is None else self.spent.claim(adjacency)
+
     def epsilon(self, adjacency: Adjacency = "zero-out") -> float:
-        return history_epsilon(self.history, self.delta, self.method, adjacency) if self.history else 0.0
+        return max(self.price(adjacency), self.claim(adjacency))
+
+    @property
+    def difference(self) -> str:
+        """Where the two are not the same: both, why, and which is stated."""
+        price, claim = self.price(), self.claim()
+        if self.spent is None or math.isclose(price, claim, rel_tol=1e-9):
+            return ""
+        released = f"what was released costs ε = {price:.4f} at δ = {self.delta:g} by {self.method}"
+        if self.spent.accountant == "filter":
+            claimed = f"the node's ledger is a filter, which claims its whole budget, ε = {claim:.4f}"
+        else:
+            rule = f"at δ = {self.spent.delta:g} by {self.spent.accountant}"
+            claimed = f"the node's own ledger claims ε = {claim:.4f} {rule}"
+        return f"{released}; {claimed}; the larger is stated"
 
 
 @dataclass
@@ -29,43 +87,76 @@ class Accounts:
     delta: float
     method: Method
     budgets: dict[str, float | None]
-    histories: dict[str, History] = field(default_factory=dict)
+    adaptive: bool = False  # the method chooses by what was released: only a filter's claim holds then
+    spent: dict[str, Spent] = field(default_factory=dict)
 
-    def report(self, client: str, spent: str) -> None:
+    def report(self, client: str, said: str) -> None:
         """A ledger only ever grows: one that shows less than before was lost, and its node is not to be used."""
-        history = parse_history(spent)
-        if not contains(history, self.histories.get(client, ())):
+        now, before = parse_spent(said), self.spent.get(client)
+        if before is not None and before.rule != now.rule:
+            raise DataError("its ledger is another one than before")
+        if before is not None and not contains(now.history, before.history):
             raise DataError("its ledger shows less than it did before")
-        self.histories[client] = history
+        if self.adaptive and now.accountant != "filter":
+            raise DataError(f"its ledger counts by {now.accountant}, and this method takes a filter")
+        if now.accountant == "filter" and now.delta > self.delta:
+            raise DataError(f"its ledger is a filter for delta = {now.delta:g}, the run's is {self.delta:g}")
+        self.spent[client] = now
 
     def charged(self) -> int:
-        return sum(count for history in self.histories.values() for _, _, count in history)
+        return sum(count for spent in self.spent.values() for _, _, count in spent.history)
 
     def ledger(self, client: str) -> Account:
-        return Account(self.histories.get(client, ()), self.budgets.get(client), self.delta, self.method)
+        """The budget is the one that the node enforces, as far as it is known: it may be less than the run's."""
+        spent = self.spent.get(client)
+        return Account(spent, self.budgets.get(client) if spent is None else spent.budget, self.delta, self.method)
 
     def epsilon(self) -> float:
-        different = set(self.histories.values()) - {()}
-        return max((history_epsilon(h, self.delta, self.method, "zero-out") for h in different), default=0.0)
+        return max((account.epsilon() for account in self._different()), default=0.0)
 
     def epsilon_upper_bound(self) -> float:
-        different = set(self.histories.values()) - {()}
-        return max((upper_bound(h, self.delta, self.method) for h in different), default=0.0)
+        """What was spent, for display after every round."""
+        known = {account.spent.history for account in self._different() if account.spent}
+        return max((upper_bound(history, self.delta, self.method) for history in known - {()}), default=0.0)
+
+    def differences(self) -> list[str]:
+        """Where ledgers claim something else than the run's settings give: a line for all nodes with the same."""
+        lines: dict[str, list[str]] = {}
+        for client in self.spent:
+            if difference := self.ledger(client).difference:
+                lines.setdefault(difference, []).append(client)
+        return [f"{', '.join(clients)}: {difference}" for difference, clients in lines.items()]
+
+    def to_dict(self) -> Mapping[str, Any]:
+        return {client: spent.to_dict() for client, spent in self.spent.items()}
 
     def sync(self) -> None:
         """Nothing to do: every node's ledger was durable before it answered."""
 
+    def _different(self) -> list[Account]:
+        return [Account(spent, None, self.delta, self.method) for spent in set(self.spent.values())]
 
-def parse_history(text: str) -> History:
-    """A history as a node reported it; what is none is a DataError."""
+
+def parse_spent(text: str) -> Spent:
+    """A ledger as a node reported it; what is none is a DataError."""
     try:
-        entries = json.loads(text)
-        if not isinstance(entries, list) or len(entries) > 10_000:
-            raise ValueError("no list")
-        found = [(float(q), float(sigma), int(count)) for q, sigma, count in entries]
+        said = json.loads(text)
+        if not isinstance(said, dict) or set(said) != {"history", "accountant", "budget", "delta"}:
+            raise ValueError("no account of a ledger")
+        history, accountant = _history(said["history"]), said["accountant"]
+        budget, delta = float(said["budget"]), float(said["delta"])
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
         raise DataError(f"a history that is none: {error}") from None
+    if accountant not in get_args(Enforcer) or not (0 < budget < math.inf and 0 < delta < 1):
+        raise DataError(f"a ledger with an impossible rule: {accountant!r:.40}, {budget}, {delta}")
+    return Spent(history, accountant, budget, delta)
+
+
+def _history(entries: object) -> History:
+    if not isinstance(entries, list) or len(entries) > 10_000:
+        raise ValueError("no list")
+    found = [(float(q), float(sigma), int(count)) for q, sigma, count in entries]
     for q, sigma, count in found:
         if not (0 < q <= 1 and 1e-100 < sigma < 1e100 and math.isfinite(count) and 0 < count < 10**9):
-            raise DataError(f"a history with an impossible entry: q = {q}, sigma = {sigma}, {count} times")
+            raise ValueError(f"an impossible entry: q = {q}, sigma = {sigma}, {count} times")
     return merge(found)

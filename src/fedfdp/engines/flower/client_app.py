@@ -3,6 +3,7 @@
 Under a stock SuperNode: `--node-config 'node="/path/node.toml"'`, and this module's `app` as the clientapp.
 """
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,9 +11,11 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fedfdp.engines.flower.messages import Answer, Question, pack, unpack
-from fedfdp.engines.flower.node import Node
+from fedfdp.engines.flower.node import COULD_NOT, Node
 from fedfdp.engines.flower.policy import load_node
 from fedfdp.errors import DataError
+
+log = logging.getLogger("fedfdp.node")
 
 MOST_BYTES = 2**31
 
@@ -21,9 +24,13 @@ def answer(node: Node, message: Message, *, limit: int = MOST_BYTES) -> Message:
     """The node's answer to a message; one that cannot be read is refused like any other."""
     try:
         question = unpack(Question, message.content, limit=limit)
-        reply = node.answer(question)
     except DataError as error:
         reply = Answer("refused", "", -1, reason=str(error))
+    except Exception:  # whatever a hostile sender made the parser do
+        log.exception("a message that cannot be read")
+        reply = Answer("refused", "", -1, reason=COULD_NOT)
+    else:
+        reply = node.answer(question)
     return Message(pack(reply), reply_to=message)
 
 

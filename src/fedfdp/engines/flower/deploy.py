@@ -79,7 +79,7 @@ def prepare(config: Config, settings: Flower, place: Path, names: list[str]) -> 
 
 def node_settings(config: Config, settings: Flower, address: str, name: str, part: int) -> dict[str, Any]:
     """A node.toml that allows exactly what the config asks for, and evaluation."""
-    policy: dict[str, Any] = {"evaluate": True, "unsafe_seeded": settings.unsafe_seeded}
+    policy: dict[str, Any] = {"evaluate": True, "evaluations": 10**6, "unsafe_seeded": settings.unsafe_seeded}
     if config.privacy is None:
         policy["without_privacy"] = True
     else:
@@ -91,6 +91,8 @@ def node_settings(config: Config, settings: Flower, address: str, name: str, par
         policy["accountant"] = "filter" if config.algorithm.adaptive else config.privacy.accountant
     policy["algorithms"] = [config.to_dict()["algorithm"]["name"]]
     policy["models"] = [config.model.name]
+    if ":" in config.model.name:
+        policy["arguments"] = {config.model.name: config.model.arguments}
     return {
         "name": name,
         "server": address,

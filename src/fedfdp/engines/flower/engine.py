@@ -56,8 +56,8 @@ class Arrivals:
                 continue
             found.run = entry["run"]
             found.used[entry["round"]] = entry["used"]
-            for client, history in entry["spent"].items() if accounts else ():
-                accounts.report(client, json.dumps(history))  # type: ignore[union-attr]
+            for client, spent in entry["spent"].items() if accounts else ():
+                accounts.report(client, json.dumps(spent))  # type: ignore[union-attr]
         return found
 
 
@@ -97,7 +97,7 @@ class FlowerEngine:
                 self._drop(name, broadcast.round, reason)
                 del uploads[name]
         used = [name for name in wanted if name in uploads]
-        self.arrivals.record(broadcast.round, used, self.accounts.histories if self.accounts else {})
+        self.arrivals.record(broadcast.round, used, self.accounts.to_dict() if self.accounts else {})
         for name in used:
             self.losses.note(uploads[name])
             yield uploads[name], self.algorithm.memory()
@@ -153,20 +153,22 @@ class FlowerEngine:
                 raise answer
             if (answer.run, answer.round) != (self.arrivals.run, round):
                 raise DataError(f"an answer to round {answer.round + 1} of another question")
+            if answer.status not in ("ok", "unable"):
+                refusals[name] = answer.reason[:200]
+                log.warning("%s refused round %s: %s", name, round + 1, answer.reason)
+                return
             if self.accounts is not None:
                 self.accounts.report(name, answer.spent)
             if answer.status == "unable":
                 self.unable.add(name)
                 log.warning("%s sits out round %s: %s", name, round + 1, answer.reason)
                 return
-            if answer.status != "ok":
-                refusals[name] = answer.reason[:200]
-                log.warning("%s refused round %s: %s", name, round + 1, answer.reason)
-                return
             upload = checks.read(self.algorithm.Reply, answer.record, self.template)
             checks.check_upload(upload, client=name, records=self.roster.hellos[name].records)
         except DataError as error:
             self._drop(name, round, str(error))
+            if isinstance(answer, Answer):  # asked again, it would say the same
+                refusals[name] = str(error)[:200]
             return
         self.unable.discard(name)
         refusals.pop(name, None)

@@ -1,11 +1,12 @@
-"""The model's measures across machines: what nodes that opted in answer, otherwise what was released anyway.
+"""The model's measures across machines: what nodes that opted in answer of their test records, otherwise what was
+released anyway.
 
-It asks nobody who has not said that it answers.
+It asks nobody who has not said that it answers, and nobody about training records.
 """
 
 import logging
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,12 @@ class RemoteEvaluator:
     engine: FlowerEngine
     performance: Performance
     answered: int = 0
+    counts: dict[str, int] = field(default_factory=dict)  # evaluations that each node says it has answered, in all runs
+
+    def opted_in(self) -> dict[str, int]:
+        """The nodes that answer evaluation, and how many they have answered so far."""
+        willing = [name for name in self.engine.clients if (h := self.engine.roster.hellos.get(name)) and h.evaluates]
+        return {name: self.counts.get(name, 0) for name in willing}
 
     @property
     def federation(self) -> object:
@@ -41,17 +48,16 @@ class RemoteEvaluator:
         return shares
 
     def test(self, weights: Weights) -> ClientResults:
-        judged = self._ask(weights, train=False)
+        judged = self._ask(weights)
         self.answered = len(judged)
+        self.counts.update({name: each.answered for name, each in judged.items()})
         if not judged:
             return self._released()
         return self._results({name: (j.loss, j.accuracy, j.records) for name, j in judged.items()})
 
     def train(self, weights: Weights) -> ClientResults:
-        judged = self._ask(weights, train=True)
-        if not judged:
-            return self._results({})
-        return self._results({n: (j.train_loss, j.train_accuracy, j.train_records) for n, j in judged.items()})
+        """Not known here: measures of training records never leave a node."""
+        return self._results({})
 
     def _released(self) -> ClientResults:
         """The private losses, smoothed over rounds; the noise's own part of their spread is known, and said."""
@@ -70,10 +76,10 @@ class RemoteEvaluator:
             self.performance.name,
         )
 
-    def _ask(self, weights: Weights, *, train: bool) -> dict[str, Judged]:
+    def _ask(self, weights: Weights) -> dict[str, Judged]:
         engine, roster = self.engine, self.engine.roster
         willing = [name for name, hello in roster.hellos.items() if hello.evaluates]
-        record = records.to_bytes(Judge(weights, train)) if willing else b""
+        record = records.to_bytes(Judge(weights)) if willing else b""
         ids = {roster.exchange.ids[name]: name for name in roster.exchange.names_present(willing)}
         questions = {node: Question("evaluate", engine.arrivals.run, engine.terms, record=record) for node in ids}
         found: dict[str, Judged] = {}

@@ -4,6 +4,7 @@ Nothing is unpickled, and nothing here trusts what it reads: a message that does
 """
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -15,6 +16,11 @@ from fedfdp.records import Weights
 Kind = Literal["hello", "train", "evaluate"]
 MESSAGE_TYPE: dict[Kind, str] = {"hello": "query", "train": "train", "evaluate": "evaluate"}
 
+MOST_ROUNDS = 2**31
+MOST_TERMS = 2**20  # characters
+LONGEST_REASON = 300
+
+_RUN = re.compile(r"[A-Za-z0-9_-]{0,64}", re.ASCII)
 _STYPE = "fedfdp.record"
 M = TypeVar("M", "Question", "Answer")
 
@@ -30,17 +36,36 @@ class Question:
     last: int = -1  # the latest round in which this node's upload was used
     record: bytes = b""
 
+    def __post_init__(self) -> None:
+        """What can be seen to be wrong before anything in it is looked at."""
+        if self.kind not in MESSAGE_TYPE:
+            raise DataError(f"no such kind of question: {self.kind!r:.40}")
+        if not _RUN.fullmatch(self.run):
+            raise DataError(f"a run is named by at most 64 letters, digits, - and _, not {self.run!r:.40}")
+        if not 0 <= self.round < MOST_ROUNDS:
+            raise DataError(f"round {self.round!s:.40} is not from 0 to {MOST_ROUNDS - 1}")
+        if not -1 <= self.last < max(self.round, 1):
+            raise DataError(f"round {self.last!s:.40} cannot be the one used last before round {self.round}")
+        if len(self.terms) > MOST_TERMS:
+            raise DataError(f"terms of {len(self.terms):,} characters, where {MOST_TERMS:,} are allowed")
+
 
 @dataclass(frozen=True)
 class Answer:
-    """What a node says: an upload, or why there is none. `spent` is its ledger's history, which holds no data."""
+    """What a node says: an upload, or why there is none, in one short line.
+
+    `spent` is its ledger's history and what the ledger claims by, which holds no data.
+    """
 
     status: Literal["ok", "refused", "unable"]
     run: str
     round: int
     reason: str = ""
-    spent: str = "[]"  # JSON
+    spent: str = "{}"  # JSON
     record: bytes = b""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", one_line(self.reason))
 
 
 @dataclass(frozen=True)
@@ -59,22 +84,26 @@ class Hello:
 
 @dataclass(frozen=True)
 class Judge:
-    """Weights to be judged on a node's own records; on its training records too at the end."""
+    """Weights to be judged on a node's own test records. There is no way to ask for training records."""
 
     weights: Weights
-    train: bool
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Raw results of one node, given only where its owner opted in."""
+    """Raw results of one node on its test records, given only where its owner opted in."""
 
     loss: float
     accuracy: float
     records: int
-    train_loss: float
-    train_accuracy: float
-    train_records: int
+    answered: int  # evaluations that this node has answered so far, in all runs
+
+
+def one_line(text: str) -> str:
+    """The text without line breaks and control characters, and not too long: it may quote what a stranger sent."""
+    kept = "".join(c if c.isprintable() else " " for c in text[: 4 * LONGEST_REASON])
+    line = " ".join(kept.split())
+    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"
 
 
 def pack(message: Question | Answer) -> RecordDict:

@@ -1,38 +1,43 @@
 """A data holder's side: it answers questions within its owner's policy, and pays its own ledger before it computes.
 
-Ledger and memory are on its disk before an answer leaves. It never runs code that came over the network.
+Ledger and memory are on its disk before an answer leaves. It never runs code that came over the network, and what goes
+wrong while records are read is told to its owner alone: an error's text may hold what is in them.
 """
 
-import importlib
 import json
 import logging
-import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fedfdp import config as configs
 from fedfdp import records
 from fedfdp.data import Federation
-from fedfdp.data.files.own import read_records
-from fedfdp.data.holders import single_holder
 from fedfdp.engines.flower import checks, memory
-from fedfdp.engines.flower.messages import Answer, Hello, Judge, Judged, Question
-from fedfdp.engines.flower.policy import NodeConfig, NodeData, RefusalError
-from fedfdp.engines.flower.terms import Terms, build_model, frozen_digest, learner_of, outputs_of
+from fedfdp.engines.flower.holding import Holding, holding_of, own_federation
+from fedfdp.engines.flower.judging import Evaluations, check_apart
+from fedfdp.engines.flower.messages import Answer, Hello, Judge, Question
+from fedfdp.engines.flower.policy import NodeConfig, RefusalError
+from fedfdp.engines.flower.terms import Terms, build_model, check_size, frozen_digest, learner_of, outputs_of, try_out
 from fedfdp.engines.local import LocalEngine
-from fedfdp.errors import DataError, FedFDPError, RunError, SettingError
-from fedfdp.evaluation import Evaluator
-from fedfdp.fairness.metrics import measures
+from fedfdp.errors import BudgetError, DataError, RunError, SettingError
 from fedfdp.privacy.ledger import Ledger, LedgerBook
 from fedfdp.privacy.randomness import Seeded
 from fedfdp.privacy.secure import Secure
 from fedfdp.records import Weights
-from fedfdp.runs.folder import LEDGER
+from fedfdp.runs.folder import LEDGER, RunFolder
+
+__all__ = ["Node", "own_federation"]
 
 log = logging.getLogger("fedfdp.node")
+
+STOPPED = "stopped"
+COULD_NOT = "the node could not answer; its owner finds the reason in its log"
+
+# What may be said of a question before any record is read: it depends on the question and on what is public.
+_SAYABLE = (RefusalError, SettingError, DataError, BudgetError)
 
 
 @dataclass(frozen=True)
@@ -50,8 +55,12 @@ class Node(AbstractContextManager["Node"]):
         self.config, self.policy, self.name = config, config.policy, config.name
         self.folder = Path(config.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.federation = federation or own_federation(config.name, config.data)
+        held = holding_of(config.name, config.data) if federation is None else Holding(federation)
+        self.federation = held.federation
         (self.data,) = self.federation.clients
+        if self.policy.evaluate:
+            check_apart(self.data, split_given=held.split_given)
+        self.evaluations = Evaluations(self.folder, self.policy.evaluations)
         # The ledger belongs to the holder, whatever its records are by now and whoever asks: nothing begins it anew.
         self.book = LedgerBook.open(
             self.folder / LEDGER,
@@ -66,6 +75,9 @@ class Node(AbstractContextManager["Node"]):
             self.book.close()
             shown = f"shows {self.book.charged()} of at least {self.remembered.charged} charges"
             raise RunError(f"{self.folder / LEDGER} {shown}: missing or an older copy; put the right one back")
+        self.stopped = (self.folder / STOPPED).exists()
+        if self.stopped:
+            log.warning("%s refuses rounds: read %s, and delete it", self.name, self.folder / STOPPED)
         self._agreed: dict[str, _Agreed] = {}
 
     def __exit__(
@@ -78,20 +90,52 @@ class Node(AbstractContextManager["Node"]):
         return self.book.ledger(self.name)
 
     def answer(self, question: Question) -> Answer:
-        """The answer to any question; one that is not allowed, or makes no sense, is refused with the reason."""
-        try:
-            if question.kind == "hello":
-                return self._reply(question, self._hello())
-            agreed = self._agree(question.terms)
-            if question.kind == "train":
-                return self._train(question, agreed)
-            return self._reply(question, self._judge(question, agreed))
-        except (RefusalError, FedFDPError) as refused:
-            log.warning("refused %s, round %s: %s", question.kind, question.round, refused)
-            return self._reply(question, b"", status="refused", reason=str(refused))
+        """The answer to any question; one that is not allowed, or makes no sense, is refused with the reason.
 
-    def _reply(self, question: Question, record: bytes, status: Any = "ok", reason: str = "") -> Answer:
-        spent = json.dumps(self.ledger.history)
+        In two steps. The first depends on the question and on what is public, so that its errors may be said. The
+        second reads records: whatever goes wrong there, the coordinator is told the same, once, until the owner has
+        seen to it. That it went wrong at all may depend on a record, and is worth a bit to who provoked it.
+        """
+        try:
+            compute = self._prepare(question)
+        except _SAYABLE as refused:
+            log.warning("refused %s, round %s: %s", question.kind, question.round, refused)
+            return self._reply(question, status="refused", reason=str(refused))
+        except Exception:
+            log.exception("could not make sense of %s, round %s", question.kind, question.round)
+            return self._reply(question, status="refused", reason=COULD_NOT)
+        try:
+            return compute()
+        except Exception as error:
+            log.exception("failed at %s, round %s", question.kind, question.round)
+            self._stop(f"{question.kind}, round {question.round}: {type(error).__name__}")
+            return self._reply(question, status="refused", reason=COULD_NOT)
+
+    def _stop(self, why: str) -> None:
+        self.stopped = True
+        text = f"{why}; see node.log. Delete this file, and start the node again, to let it take part again.\n"
+        try:
+            RunFolder(self.folder).write(STOPPED, text.encode())
+        except OSError:
+            log.exception("cannot write %s", self.folder / STOPPED)
+
+    def _prepare(self, question: Question) -> Callable[[], Answer]:
+        """What is left to compute, once the question was found to be allowed."""
+        if question.kind == "hello":
+            return lambda: self._reply(question, self._hello())
+        if self.stopped:
+            raise RefusalError(COULD_NOT)
+        if question.kind == "evaluate" and not self.policy.evaluate:
+            raise RefusalError("policy.evaluate does not allow evaluation on raw records")
+        agreed = self._agree(question.terms)
+        if question.kind == "evaluate":
+            return self._prepare_judging(question, agreed)
+        return self._prepare_training(question, agreed)
+
+    def _reply(self, question: Question, record: bytes = b"", status: Any = "ok", reason: str = "") -> Answer:
+        policy = self.policy
+        rule = {"accountant": policy.accountant, "budget": policy.epsilon, "delta": policy.delta}
+        spent = json.dumps({"history": self.ledger.history, **rule})
         return Answer(status, question.run, question.round, reason=reason, spent=spent, record=record)
 
     def _hello(self) -> bytes:
@@ -109,18 +153,22 @@ class Node(AbstractContextManager["Node"]):
             method, privacy, whole = terms.method(), terms.dpsgd(), self.federation
             method.check_privacy(privacy)
             shape, outputs = whole.input_shape, outputs_of(whole.classes, tuple(whole.y.shape[1:]))
+            tokens = not whole.x.is_floating_point()
+            check_size(terms.model, input_shape=shape, outputs=outputs, most=self.policy.max_weights)
             model = build_model(
                 terms.model,
                 input_shape=shape,
                 classes=whole.classes,
                 outputs=outputs,
                 seed=terms.start,
-                tokens=not whole.x.is_floating_point(),
+                tokens=tokens,
             )
             if terms.frozen and terms.frozen != frozen_digest(model):
                 fix = "both sides must have the same file of it and the same version of torch"
                 raise SettingError("model", terms.model.get("name"), "its frozen part is not the coordinator's", fix)
             learner = learner_of(model, whole.classes)
+            if privacy is not None:
+                try_out(learner, privacy, input_shape=shape, target=whole.y, tokens=tokens)
             engine = LocalEngine(
                 whole,
                 learner,
@@ -133,31 +181,35 @@ class Node(AbstractContextManager["Node"]):
             self._agreed = {text: _Agreed(engine, learner.initial())}  # one run at a time
         return self._agreed[text]
 
-    def _train(self, question: Question, agreed: _Agreed) -> Answer:
+    def _prepare_training(self, question: Question, agreed: _Agreed) -> Callable[[], Answer]:
         engine, method = agreed.engine, agreed.engine.algorithm
         broadcast = checks.read(method.Message, question.record, agreed.template)
-        if broadcast.round != question.round or question.round < 0:
+        if broadcast.round != question.round:
             raise DataError(f"a broadcast of round {broadcast.round} in a question about round {question.round}")
-        known = self.remembered.settled(question.run, question.last)
+        run = records.digest(question.run, question.terms)  # what is remembered is of one run under one set of terms
+        known = self.remembered.settled(run, question.last)
         before = records.from_bytes(method.Memory, known.memory) if known.memory else method.memory()
         request = records.digest(broadcast, question.run, question.terms, before)
         if request == known.request:  # the same bytes again: nothing new is released
             log.info("round %s: answered again, free", question.round)
-            return self._reply(question, known.upload)
+            return lambda: self._reply(question, known.upload)
         if engine.privacy is not None:
             events = method.events(broadcast, engine.privacy)
             self.policy.check_price(events, engine.privacy, method, self.ledger.history)
-        uploaded = list(engine.round(broadcast, {self.name: before}))
+            if not engine.randomness.repeatable and not self.ledger.afford(events):
+                return lambda: self._unable(question)
+        return lambda: self._train(question, agreed, broadcast, before, (run, request))
+
+    def _train(self, question: Question, agreed: _Agreed, broadcast: Any, before: Any, key: tuple[str, str]) -> Answer:
+        uploaded = list(agreed.engine.round(broadcast, {self.name: before}))
         if not uploaded:
-            reason = f"epsilon = {self.policy.epsilon:g} does not allow another round"
-            log.warning("round %s: %s", question.round, reason)
-            return self._reply(question, b"", status="unable", reason=reason)
+            return self._unable(question)
         ((upload, after),) = uploaded
         record = records.to_bytes(upload)
         self.remembered = memory.Remembered(
-            run=question.run,
+            run=key[0],
             round=question.round,
-            request=request,
+            request=key[1],
             charged=self.book.charged(),
             memory=records.to_bytes(before),
             upload=record,
@@ -167,52 +219,18 @@ class Node(AbstractContextManager["Node"]):
         log.info("round %s: uploaded, ε ≤ %.4f spent", question.round, self.ledger.epsilon_upper_bound())
         return self._reply(question, record)
 
-    def _judge(self, question: Question, agreed: _Agreed) -> bytes:
-        if not self.policy.evaluate:
-            raise RefusalError("policy.evaluate does not allow evaluation on raw records")
+    def _unable(self, question: Question) -> Answer:
+        reason = f"epsilon = {self.policy.epsilon:g} does not allow another round"
+        log.warning("round %s: %s", question.round, reason)
+        return self._reply(question, status="unable", reason=reason)
+
+    def _prepare_judging(self, question: Question, agreed: _Agreed) -> Callable[[], Answer]:
         asked = checks.read(Judge, question.record, agreed.template)
-        evaluator = Evaluator(agreed.engine.learner, self.federation)
-        test = evaluator.test(asked.weights)
-        train = evaluator.train(asked.weights) if asked.train else None
-        got, trained = measures(test), None if train is None else measures(train)
-        said = Judged(
-            got["loss"],
-            got["accuracy"],
-            int(test.records[0]),
-            trained["loss"] if trained else math.nan,
-            trained["accuracy"] if trained else math.nan,
-            len(self.data.train),
-        )
-        return records.to_bytes(said)
+        self.evaluations.check()
 
+        def judged() -> Answer:
+            said = self.evaluations.judge(asked.weights, agreed.engine.learner, self.federation)
+            log.info("evaluation %s of at most %s answered", said.answered, self.policy.evaluations)
+            return self._reply(question, records.to_bytes(said))
 
-def own_federation(name: str, data: NodeData) -> Federation:
-    """The holder's records as a federation of one."""
-    if data.config is not None:
-        from fedfdp.runs.launch import federation_of
-
-        whole = federation_of(configs.load(data.config))
-        assert data.part is not None
-        if whole.before:
-            allowed = f"{data.config} estimates ranges, which no node can do by itself"
-            raise SettingError("data.columns", "private", allowed, "give public ranges")
-        if not 0 <= data.part < len(whole):
-            raise SettingError("data.part", data.part, f"0 to {len(whole) - 1}: {data.config} has {len(whole)} clients")
-        client = whole.clients[data.part]
-        if client.name != name:
-            raise SettingError("name", name, f"part {data.part} of {data.config} is {client.name!r}")
-        return Federation((client,), whole.classes, whole.name, whole.x, whole.y, unit=whole.unit)
-    if data.file is not None:
-        records = read_records(data, Path(data.file), progress=log.info)
-        return single_holder(records, data, name, test_fraction=data.test_fraction)
-    assert isinstance(data.classes, int | None)
-    arrays = _from_loader(data.loader or "")
-    return Federation.from_clients({name: arrays}, name=name, test_fraction=data.test_fraction, classes=data.classes)
-
-
-def _from_loader(place: str) -> list[Any]:
-    module, _, name = place.partition(":")
-    try:
-        return list(getattr(importlib.import_module(module), name)())
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingError("data.loader", place, f"cannot be imported: {error}", "check PYTHONPATH") from None
+        return judged

@@ -1,10 +1,11 @@
 """What a data holder allows, and where its things are: node.toml. The coordinator can ask for less, never for more."""
 
+import json
 import math
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fedfdp import ranges
 from fedfdp.algorithms import ALGORITHMS
@@ -27,10 +28,14 @@ class Policy:
     delta: float = 1e-5
     min_sigma: Annotated[float, ranges.NOISE] = 1.0
     max_q: Annotated[float, ranges.SAMPLING] = 0.1
+    max_steps: int = 10_000  # batches in a round
     algorithms: tuple[str, ...] = ("fedavg", "fedprox", "scaffold", "feddyn", "qffl", "fedfdp")
     models: tuple[str, ...] = tuple(MODELS)
+    arguments: dict[str, dict[str, Any]] = field(default_factory=dict)  # of models by import path: these, no others
+    max_weights: int = 10**8  # the size of a model by name, trained or not
     accountant: Literal["pld", "rdp", "filter"] = "pld"
     evaluate: bool = False
+    evaluations: int = 1000  # of those, how many in all, as long as its folder lives
     without_privacy: bool = False
     unsafe_seeded: bool = False
 
@@ -38,6 +43,9 @@ class Policy:
         ranges.check(self, "policy")
         _require(0 < self.epsilon < math.inf, "epsilon", self.epsilon, "a budget above 0")
         _require(0 < self.delta < 1, "delta", self.delta, "a probability in (0, 1)")
+        _require(self.max_steps >= 1, "max_steps", self.max_steps, "a number of batches, 1 or more")
+        _require(self.max_weights >= 1, "max_weights", self.max_weights, "a number of weights, 1 or more")
+        _require(self.evaluations >= 0, "evaluations", self.evaluations, "a number of answers, 0 or more")
         for name in self.algorithms:
             known = name in ALGORITHMS or ":" in name
             _require(known, "algorithms", name, f"among {', '.join(ALGORITHMS)}, or package.module:Class")
@@ -46,6 +54,9 @@ class Policy:
         """Before anything is looked up: a name that is not listed is not even imported."""
         _refuse(terms.algorithm.get("name") in self.algorithms, "algorithms", terms.algorithm.get("name"))
         _refuse(terms.model.get("name") in self.models, "models", terms.model.get("name"))
+        if ":" in str(terms.model.get("name")):  # the owner's own code is called as the owner says
+            given, allowed = terms.model.get("arguments") or {}, self.arguments.get(str(terms.model.get("name")), {})
+            _refuse(given == json.loads(json.dumps(allowed)), "arguments", given)
         _refuse(terms.seed is None or self.unsafe_seeded, "unsafe_seeded", "a configured seed")
         if terms.privacy is None:
             _refuse(self.without_privacy, "without_privacy", "training without privacy")
@@ -59,6 +70,10 @@ class Policy:
             sigma = event.sigma_effective
             _refuse(sigma >= self.min_sigma, "min_sigma", f"an effective noise multiplier of {sigma:.4g}")
         _refuse(privacy.q <= self.max_q, "max_q", f"q = {privacy.q:g}")
+        steps = sum(event.count for event in events)
+        _refuse(steps <= self.max_steps, "max_steps", f"{steps:.6g} batches in a round")
+        claimed = self.accountant != "filter" or self.delta <= privacy.delta
+        _refuse(claimed, "delta", f"delta = {privacy.delta:g}: this ledger is a filter for {self.delta:g}")
         if self.accountant != "filter":
             fixed = not method.adaptive and (not spent or _kinds(history_of(events)) <= _kinds(spent))
             _refuse(fixed, "accountant", "a price that differs from the one this ledger began with")
@@ -76,18 +91,37 @@ class NodeData(Facts):
     loader: str | None = None  # package.module:function that returns x, y and, where the split is given, x_test, y_test
     config: str | None = None  # a run's config, of whose federation this is …
     part: int | None = None  # … the client at this position
-    test_fraction: float = 0.25
+    test_fraction: float | None = None  # held back at random, where the split is not given; None: a quarter
 
     def __post_init__(self) -> None:
         super().__post_init__()
         given = [self.file, self.loader, self.config]
         if len([g for g in given if g is not None]) != 1 or (self.config is None) != (self.part is None):
             raise SettingError("data", given, "give one of file, loader, or config with part")
+        fraction = self.test_fraction
+        if fraction is not None and not 0 <= fraction < 1:
+            raise SettingError("data.test_fraction", fraction, "at least 0 and below 1")
         if self.estimates:
             allowed = "across machines all nodes must scale alike, so no node can estimate a range by itself"
             raise SettingError("data.columns", PRIVATE, allowed, "agree on public ranges beforehand")
+        self._check_used()
         if self.loader is not None and not isinstance(self.classes, int | None):
             raise SettingError("data.classes", self.classes, "a loader gives class numbers", "give how many there are")
+
+    def _check_used(self) -> None:
+        """A setting that would be passed over is refused; what kind of file takes which is known where it is read."""
+        if self.file is not None:
+            useless, why = {"estimate"}, "no node estimates a range by itself"
+        elif self.loader is not None:
+            useless, why = _FACTS - {"unit", "classes"}, "a loader gives its arrays as they are to be used"
+        else:
+            useless, why = _FACTS | {"test_fraction"}, "data.config says it, for all parts"
+        for name in sorted(useless):
+            if getattr(self, name) not in (None, {}, ()):
+                raise SettingError(f"data.{name}", getattr(self, name), f"has no use here: {why}", "leave it out")
+
+
+_FACTS = {fact.name for fact in fields(Facts)}
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,8 @@ def coordinate(
     accounts = None
     if privacy := config.privacy:
         budgets = {name: privacy.budget(name) for name in roster.names}
-        accounts = Accounts(privacy.delta, "rdp" if config.algorithm.adaptive else privacy.accountant, budgets)
+        adaptive = config.algorithm.adaptive
+        accounts = Accounts(privacy.delta, "rdp" if adaptive else privacy.accountant, budgets, adaptive)
     with ExitStack() as stack:
         if config.threads:
             stack.callback(torch.set_num_threads, torch.get_num_threads())
@@ -145,11 +146,16 @@ def coordinate(
 
 
 class _Coordinated(Session):
-    """A run whose clients are elsewhere; its summary says how many of them let the model be judged on raw records."""
+    """A run whose clients are elsewhere; it says which of them let the model be judged on raw test records."""
 
     def _summary(self) -> dict[str, Any]:
         evaluator = cast(RemoteEvaluator, self.trainer.evaluator)
         return {**super()._summary(), "engine": "flower", "evaluated_clients": evaluator.answered}
+
+    def _about_clients(self) -> dict[str, Any]:
+        evaluator = cast(RemoteEvaluator, self.trainer.evaluator)
+        accounts = cast(Accounts | None, self.book)
+        return {"evaluated": evaluator.opted_in(), "remarks": tuple(accounts.differences() if accounts else ())}
 
 
 def _check(config: Config, settings: Flower) -> None:

@@ -8,12 +8,14 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fedfdp import algorithms, models
 from fedfdp.algorithms import Algorithm
 from fedfdp.config import Config, Model, algorithm_settings
 from fedfdp.errors import SettingError
+from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.learner import Learner, cross_entropy, squared_error
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.records import digest
@@ -91,6 +93,28 @@ def build_model(
     expected = {"input_shape": input_shape, "outputs": outputs, "tokens": tokens}
     models.check_output(made, **expected, classification=classes is not None)  # type: ignore[arg-type]
     return made
+
+
+def check_size(model: dict[str, Any], *, input_shape: tuple[int, ...], outputs: int, most: int) -> None:
+    """Raises for a built-in model of more weights than that, before any memory is taken for them."""
+    wanted = parse(Model, model, "model")
+    if ":" in wanted.name:
+        return
+    with torch.device("meta"):
+        made = models.build(wanted.name, input_shape=input_shape, outputs=outputs, seed=0, arguments=wanted.arguments)
+    found = sum(parameter.numel() for parameter in made.parameters())
+    if found > most:
+        raise SettingError("model.arguments", wanted.arguments, f"{found:,} weights, the node allows {most:,}")
+
+
+def try_out(learner: Learner, privacy: DPSGD, *, input_shape: tuple[int, ...], target: Tensor, tokens: bool) -> None:
+    """Raises where the private step cannot take the model, by made-up records: before a real one is read."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        shape = (3, *input_shape)
+        x = torch.randint(0, 2, shape) if tokens else torch.randn(shape)
+        y = torch.zeros(3, *target.shape[1:], dtype=target.dtype)
+        learner.clipped(learner.initial(), x, y, PlainClip(privacy.clip))
 
 
 def frozen_digest(model: nn.Module) -> str:

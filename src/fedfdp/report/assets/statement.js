@@ -183,6 +183,7 @@ function privacySection(run) {
       ],
       rows: p.clients.map((c) => [c.client, c.records, c.epsilon, c.epsilon_replace_one, c.budget]),
     }),
+    ...((p.remarks || []).length ? [list(p.remarks)] : []),
     paragraph(
       `Computed with ${Object.entries(p.versions)
         .map(([name, number]) => `${name} ${number}`)

@@ -1,0 +1,132 @@
+"""A node's own records, from what its owner wrote in [data]: a file, a function, or a part of a run's data.
+
+No setting is passed over: one that a kind of source has no use for is refused.
+"""
+
+import importlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfdp import config as configs
+from fedfdp.data import Federation
+from fedfdp.data.facts import plainest, text_of
+from fedfdp.data.files.own import read_records
+from fedfdp.data.holders import single_holder
+from fedfdp.engines.flower.policy import NodeData
+from fedfdp.errors import DataError, SettingError
+
+log = logging.getLogger("fedfdp.node")
+
+TEST_FRACTION = 0.25
+
+
+@dataclass(frozen=True)
+class Holding:
+    """The holder's records as a federation of one, and whether the holder said which are for the test."""
+
+    federation: Federation
+    split_given: bool = False
+
+
+def own_federation(name: str, data: NodeData) -> Federation:
+    return holding_of(name, data).federation
+
+
+def holding_of(name: str, data: NodeData) -> Holding:
+    if data.config is not None:
+        return Holding(_part_of_run(name, data))
+    if data.file is not None:
+        found = read_records(data, Path(data.file), progress=log.info)
+        given = found.test is not None
+        return Holding(single_holder(found, data, name, test_fraction=_fraction(data, given)), given)
+    return _loaded(name, data)
+
+
+def _fraction(data: NodeData, given: bool) -> float:
+    if given and data.test_fraction is not None:
+        fix = "leave it out, or give no test records"
+        raise SettingError("data.test_fraction", data.test_fraction, "which records are for the test is given", fix)
+    return TEST_FRACTION if data.test_fraction is None else data.test_fraction
+
+
+def _part_of_run(name: str, data: NodeData) -> Federation:
+    from fedfdp.runs.launch import federation_of
+
+    assert data.config is not None
+    assert data.part is not None
+    whole = federation_of(configs.load(data.config))
+    if whole.before:
+        allowed = f"{data.config} estimates ranges, which no node can do by itself"
+        raise SettingError("data.columns", "private", allowed, "give public ranges")
+    if not 0 <= data.part < len(whole):
+        raise SettingError("data.part", data.part, f"0 to {len(whole) - 1}: {data.config} has {len(whole)} clients")
+    client = whole.clients[data.part]
+    if client.name != name:
+        raise SettingError("name", name, f"part {data.part} of {data.config} is {client.name!r}")
+    return Federation((client,), whole.classes, whole.name, whole.x, whole.y, unit=whole.unit)
+
+
+def _loaded(name: str, data: NodeData) -> Holding:
+    """What the owner's function gives: (x, y), (x, y, x_test, y_test), or a dict with these names as in an archive.
+
+    Of whom each record is comes under the name that `unit` says, and with `_test` added for the test records.
+    """
+    assert isinstance(data.classes, int | None)
+    arrays = _call(data.loader or "")
+    if not isinstance(arrays, Mapping):
+        arrays = dict(zip(("x", "y", "x_test", "y_test"), _two_or_four(data, list(arrays)), strict=False))
+    given = "x_test" in arrays
+    parts = ("x", "y", "x_test", "y_test") if given else ("x", "y")
+    people = () if data.unit is None else (data.unit, f"{data.unit}_test") if given else (data.unit,)
+    for wanted in (*parts, *people):
+        if wanted not in arrays:
+            setting = "unit" if wanted in people else "loader"
+            allowed = f"the loader gives no array {wanted!r}"
+            fix = f"return a dict with {', '.join((*parts, *people))}"
+            raise SettingError(f"data.{setting}", getattr(data, setting), allowed, fix)
+    if unknown := sorted(set(arrays) - {*parts, *people}):
+        fix = f"set data.unit = {str(unknown[0])!r} if it says of whom a record is, or leave it out"
+        raise SettingError("data.loader", data.loader, f"gives {unknown[0]!r}, which has no use", fix)
+    whole = Federation.from_clients(
+        {name: [arrays[part] for part in parts]},
+        name=name,
+        test_fraction=_fraction(data, given),
+        classes=data.classes,
+        units=_persons(name, arrays, dict(zip(people, ("x", "x_test"), strict=False))),
+        unit_name=data.unit or "person",
+    )
+    return Holding(whole, given)
+
+
+def _persons(name: str, arrays: Mapping[str, Any], people: dict[str, str]) -> dict[str, list[str]] | None:
+    """Of whom each record is, written as in a file: 7 and 7.0 are one person, and nobody is without a name."""
+    if not people:
+        return None
+    found: list[str] = []
+    for key, records in people.items():
+        names = [plainest(text_of(value)) for value in np.asarray(arrays[key]).tolist()]
+        if len(names) != len(arrays[records]):
+            raise DataError(f"loader: {len(arrays[records])} records in {records!r}, {len(names)} in {key!r}")
+        if any(missing in names for missing in ("", "nan", "None")):
+            raise DataError(f"loader: some records in {key!r} are of nobody; every record needs its person")
+        found += names
+    return {name: found}
+
+
+def _two_or_four(data: NodeData, arrays: list[Any]) -> list[Any]:
+    if len(arrays) not in (2, 4):
+        raise SettingError("data.loader", data.loader, f"gives {len(arrays)} arrays", "x, y or x, y, x_test, y_test")
+    return arrays
+
+
+def _call(place: str) -> Any:
+    module, _, name = place.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)()
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingError("data.loader", place, f"cannot be imported: {error}", "check PYTHONPATH") from None

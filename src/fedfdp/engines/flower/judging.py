@@ -1,0 +1,83 @@
+"""A node's evaluations: measures of its raw test records, given only where its owner lets it, and counted.
+
+Training records are never judged. Test records have no guarantee: whoever may ask often enough can find out what they
+are. So the count is on the disk before an answer leaves, and ends at what the policy says.
+"""
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+
+import torch
+
+from fedfdp.data import ClientData, Federation
+from fedfdp.engines.flower.messages import Judged
+from fedfdp.engines.flower.policy import RefusalError
+from fedfdp.errors import RunError, SettingError
+from fedfdp.evaluation import Evaluator
+from fedfdp.fairness.metrics import measures
+from fedfdp.learner import Learner
+from fedfdp.records import Weights
+from fedfdp.runs.folder import RunFolder
+
+log = logging.getLogger("fedfdp.node")
+
+EVALUATIONS = "evaluations.json"
+
+
+class Evaluations:
+    """How many evaluations a node has answered, in all runs of all coordinators, and how many it may."""
+
+    def __init__(self, folder: Path, most: int) -> None:
+        self.folder, self.most = folder, most
+        path = folder / EVALUATIONS
+        try:
+            self.answered = int(json.loads(path.read_text())["answered"]) if path.exists() else 0
+        except (ValueError, KeyError, TypeError):
+            raise RunError(f"{path} is corrupt; put back a copy, or write the number of evaluations given") from None
+
+    def check(self) -> None:
+        if self.answered >= self.most:
+            raise RefusalError(f"policy.evaluations does not allow more than {self.most} in all")
+
+    def judge(self, weights: Weights, learner: Learner, federation: Federation) -> Judged:
+        """Counted first, as a charge is: an answer that is lost has still been given."""
+        self.answered += 1
+        RunFolder(self.folder).write(EVALUATIONS, json.dumps({"answered": self.answered}).encode())
+        found = Evaluator(learner, federation).test(weights)
+        got = measures(found)
+        return Judged(got["loss"], got["accuracy"], int(found.records[0]), self.answered)
+
+
+def check_apart(client: ClientData, *, split_given: bool) -> None:
+    """Raises where a record, or a person, is for training and for the test: its raw measures would leave the node.
+
+    Equal content alone proves nothing, since a table of few columns has many equal rows: the owner is told how many.
+    Only a test part that was given, and all of which is among the training records, is taken for a mistake.
+    """
+    train, test = client.train, client.test
+    if torch.isin(train.index, test.index).any():
+        raise _not_apart("some test records are training records")
+    if train.unit is not None and (both := _common(train.unit[train.index], train.unit[test.index])):
+        raise _not_apart(f"{both:,} persons have training records and test records")
+    known = set(_contents(client, train.index))
+    if not (same := sum(content in known for content in _contents(client, test.index))):
+        return
+    if split_given and same == len(test):
+        raise _not_apart(f"every one of the {same:,} test records is equal to a training record")
+    log.warning("%s test records are equal to training records in every value; evaluation shows them as they are", same)
+
+
+def _not_apart(what: str) -> SettingError:
+    return SettingError("policy.evaluate", True, f"{what}, and would leave un-noised", "take them out of the test part")
+
+
+def _common(one: torch.Tensor, other: torch.Tensor) -> int:
+    return len(set(one.tolist()) & set(other.tolist()))
+
+
+def _contents(client: ClientData, index: torch.Tensor) -> list[bytes]:
+    x, y = client.train.x, client.train.y
+    rows = ((x[i].numpy().tobytes(), y[i].numpy().tobytes()) for i in index.tolist())
+    return [hashlib.blake2b(b"|".join(row), digest_size=16).digest() for row in rows]

@@ -1,0 +1,112 @@
+"""What the coordinator states of its nodes: never less than their ledgers claim, and where the two differ, both."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from fedfdp.engines.flower import accounts
+from fedfdp.engines.flower.policy import Policy
+from fedfdp.errors import DataError, RunError
+from fedfdp.privacy.accounting import Event, epsilon
+from fedfdp.privacy.accounting.events import history_of
+from fedfdp.privacy.ledger import Ledger
+
+SECURE = Policy(epsilon=8.0, max_q=0.2)
+FILTER = replace(SECURE, accountant="filter", algorithms=("fedavg", "ali_dpfl"))
+ADAPTIVE = ["algorithm.name=ali_dpfl", "algorithm.lr=0.5", "algorithm.round_budget=3", "privacy.accountant=rdp"]
+FEDAVG = ["algorithm.name=fedavg", "algorithm.lr=0.5"]
+
+
+def stated(dep, folder):
+    """The statement of a run; and what its nodes' ledgers claim, and its page."""
+    summary = dep.run(out=folder).summary
+    made = json.loads((folder / "privacy.json").read_text())
+    assert summary["epsilon"] == made["epsilon"]
+    claims = {node.name: node.ledger.epsilon() for node in dep.nodes.values()}
+    return made, claims, (folder / "privacy.md").read_text()
+
+
+def test_an_adaptive_run_states_what_its_nodes_filters_claim(deployment, tmp_path):
+    made, claims, page = stated(deployment(*ADAPTIVE, policy=FILTER, unsafe_seeded=False), tmp_path / "run")
+    assert set(claims.values()) == {8.0}
+    assert made["epsilon"] == 8.0
+    assert {c["client"]: c["epsilon"] for c in made["clients"]} == claims
+    assert made["epsilon_replace_one"] is None  # a filter promises its budget for zero-out alone
+    (remark,) = made["remarks"]
+    assert remark.startswith("client-0, client-1, client-2: what was released costs ε = ")
+    assert "a filter, which claims its whole budget, ε = 8.0000; the larger is stated" in remark
+    assert remark in page
+    assert "ε = 8.0000 at δ = 1e-05" in page
+
+
+def test_a_filter_claims_its_budget_whatever_the_method(deployment, tmp_path):
+    made, claims, _ = stated(deployment(*FEDAVG, policy=FILTER, unsafe_seeded=False), tmp_path / "run")
+    assert made["epsilon"] == 8.0 == max(claims.values())
+    released = epsilon([Event(0.1, (2.0,), 3)], 1e-5)
+    assert f"what was released costs ε = {released:.4f} at δ = 1e-05 by pld" in made["remarks"][0]
+
+
+def test_a_ledger_at_a_smaller_delta_claims_more_and_that_is_stated(deployment, tmp_path):
+    strict = replace(SECURE, delta=1e-7)
+    made, claims, _ = stated(deployment(*FEDAVG, policy=strict, unsafe_seeded=False), tmp_path / "run")
+    one, other = (epsilon([Event(0.1, (2.0,), 3)], delta) for delta in (1e-5, 1e-7))
+    assert one < other
+    assert made["epsilon"] == pytest.approx(other, rel=1e-9)
+    assert made["epsilon"] == pytest.approx(max(claims.values()), rel=1e-9)
+    assert f"the node's own ledger claims ε = {other:.4f} at δ = 1e-07 by pld; the larger is stated" in str(made)
+
+
+def test_where_both_are_the_same_there_is_nothing_to_remark(deployment, tmp_path):
+    made, claims, _ = stated(deployment(*FEDAVG, policy=SECURE, unsafe_seeded=False), tmp_path / "run")
+    assert made["epsilon"] == pytest.approx(max(claims.values()), rel=1e-12)
+    assert made["remarks"] == []
+    assert {c["budget"] for c in made["clients"]} == {8.0}
+
+
+def test_a_filter_for_a_larger_delta_says_nothing_at_the_runs(deployment):
+    dep = deployment(*FEDAVG, policy=replace(FILTER, delta=1e-3), unsafe_seeded=False)
+    with pytest.raises(RunError, match=r"policy.delta does not allow delta = 1e-05: this ledger is a filter for 0.001"):
+        dep.run()
+    assert all(list(node.ledger.entries()) == [] for node in dep.nodes.values())
+
+
+SPENT = {"history": [[0.1, 2.0, 3]], "accountant": "filter", "budget": 8.0, "delta": 1e-5}
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ({"accountant": "pld"}, "its ledger counts by pld, and this method takes a filter"),
+        ({"delta": 1e-4}, "a filter for delta = 0.0001, the run's is 1e-05"),
+        ({"accountant": "paper"}, "impossible rule"),
+        ({"accountant": ["filter"]}, "impossible rule"),
+        ({"budget": 0}, "impossible rule"),
+        ({"budget": float("inf")}, "impossible rule"),
+        ({"budget": float("nan")}, "impossible rule"),
+        ({"budget": None}, "a history that is none"),
+        ({"delta": 1.0}, "impossible rule"),
+        ({"history": [[0.1, 2.0]]}, "a history that is none"),
+        ({"history": [[1.1, 2.0, 1]]}, "an impossible entry"),
+        ({"more": 1}, "no account of a ledger"),
+    ],
+)
+def test_an_account_that_cannot_be_is_not_taken(said, wrong):
+    book = accounts.Accounts(1e-5, "rdp", {"a": 8.0}, adaptive=True)
+    with pytest.raises(DataError, match=wrong):
+        book.report("a", json.dumps({**SPENT, **said}))
+    assert book.spent == {}
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp", "filter"])
+def test_the_claim_is_that_of_the_ledger_itself(accountant):
+    events = (Event(0.05, (2.0, 5.0), 7), Event(0.05, (2.0,), 14))
+    ledger = Ledger.open(
+        None, client="a", data="d", config="c", budget=9.0, delta=1e-6, accountant=accountant, sync=False
+    )
+    ledger.charge(0, "r", events, replayable=False)
+    said = {"history": history_of(events), "accountant": accountant, "budget": 9.0, "delta": 1e-6}
+    spent = accounts.parse_spent(json.dumps(said))
+    assert spent.claim() == ledger.epsilon()
+    assert spent.claim("replace-one") == ledger.epsilon("replace-one")
+    assert accounts.parse_spent(json.dumps(spent.to_dict())) == spent
