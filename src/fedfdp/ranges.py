@@ -61,6 +61,11 @@ ROUND = Range(0, 2**31, "a round's number")
 ROUNDS = Range(1, 2**31, "a number of rounds", "100 is usual")
 BUDGET_STEPS = Range(1, 2**31, "a number of steps", "leave it out for what ε allows")
 
+# What a data holder allows.
+ALLOWED_STEPS = Range(1, 1e6, "a number of batches in a round", "10000 is usual")
+ALLOWED_WEIGHTS = Range(1, 1e12, "a number of weights", "100000000 is usual")
+ALLOWED_ANSWERS = Range(0, 2**31, "a number of answers", "1000 is usual, 0 allows none")
+
 
 @functools.cache
 def declared(kind: type) -> tuple[tuple[str, Range], ...]:

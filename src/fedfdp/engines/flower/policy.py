@@ -28,14 +28,14 @@ class Policy:
     delta: float = 1e-5
     min_sigma: Annotated[float, ranges.NOISE] = 1.0
     max_q: Annotated[float, ranges.SAMPLING] = 0.1
-    max_steps: int = 10_000  # batches in a round
+    max_steps: Annotated[int, ranges.ALLOWED_STEPS] = 10_000  # batches in a round
     algorithms: tuple[str, ...] = ("fedavg", "fedprox", "scaffold", "feddyn", "qffl", "fedfdp")
     models: tuple[str, ...] = tuple(MODELS)
     arguments: dict[str, dict[str, Any]] = field(default_factory=dict)  # of models by import path: these, no others
-    max_weights: int = 10**8  # the size of a model by name, trained or not
+    max_weights: Annotated[int, ranges.ALLOWED_WEIGHTS] = 10**8  # the size of a model by name, trained or not
     accountant: Literal["pld", "rdp", "filter"] = "pld"
     evaluate: bool = False
-    evaluations: int = 1000  # of those, how many in all, as long as its folder lives
+    evaluations: Annotated[int, ranges.ALLOWED_ANSWERS] = 1000  # of those, how many in all, as long as its folder lives
     without_privacy: bool = False
     unsafe_seeded: bool = False
 
@@ -43,9 +43,6 @@ class Policy:
         ranges.check(self, "policy")
         _require(0 < self.epsilon < math.inf, "epsilon", self.epsilon, "a budget above 0")
         _require(0 < self.delta < 1, "delta", self.delta, "a probability in (0, 1)")
-        _require(self.max_steps >= 1, "max_steps", self.max_steps, "a number of batches, 1 or more")
-        _require(self.max_weights >= 1, "max_weights", self.max_weights, "a number of weights, 1 or more")
-        _require(self.evaluations >= 0, "evaluations", self.evaluations, "a number of answers, 0 or more")
         for name in self.algorithms:
             known = name in ALGORITHMS or ":" in name
             _require(known, "algorithms", name, f"among {', '.join(ALGORITHMS)}, or package.module:Class")
