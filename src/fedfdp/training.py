@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,16 +21,17 @@ from fedfdp.budget import resolve_privacy
 from fedfdp.config import algorithm_settings
 from fedfdp.data import Federation
 from fedfdp.engines.local import LocalEngine
-from fedfdp.errors import SettingError, nearest
+from fedfdp.errors import RunError, SettingError, nearest
 from fedfdp.evaluation import Evaluator
 from fedfdp.fairness.performance import Metric, Performance
+from fedfdp.identity import examine
 from fedfdp.learner import Learner, LossFunction, check_loss, cross_entropy, squared_error
 from fedfdp.participation import Participation
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
-from fedfdp.privacy.randomness import STREAMS, Seeded
+from fedfdp.privacy.randomness import FRESH, STREAMS, Seeded
 from fedfdp.privacy.secure import Secure
-from fedfdp.records import Weights, digest
+from fedfdp.records import digest
 from fedfdp.runs.folder import LEDGER
 from fedfdp.server import Server
 from fedfdp.session import Result, Session, Update, open_folder
@@ -103,12 +105,15 @@ def train(
         "randomness": randomness,
     }
     identity = {
+        "streams": STREAMS if randomness == "seeded" else FRESH,
         "settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
         "data": federation.fingerprint(),
         "weights": digest(first),
-        "model": digest(_described(model, learner.loss_fn), dict(model.named_buffers()), _frozen(model)),
-        **({"streams": STREAMS} if randomness == "seeded" else {}),
+        "method": examine(type(algorithm)).digest,
+        **learner.identity,
     }
+    if learner.unknown and (resume or randomness == "seeded"):
+        _cannot_repeat(learner.unknown, resume, out)
     _check_budgets(privacy, federation)
     sizes = [client.size for client in federation.clients]
     start = algorithm.init(first, Population(len(federation), sum(sizes), min(sizes), classes), privacy)
@@ -178,10 +183,9 @@ def _check_budgets(privacy: DPSGD | None, federation: Federation) -> None:
             raise SettingError(f"privacy.budgets.{name}", budget, f"no such client; {known}")
 
 
-def _described(model: nn.Module, loss: LossFunction) -> str:
-    """What is trained, in words: another architecture or loss is another run, and must not meet the same noise."""
-    return f"{model!r}\n{getattr(loss, '__module__', '')}:{getattr(loss, '__qualname__', repr(type(loss)))}"
-
-
-def _frozen(model: nn.Module) -> Weights:
-    return {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
+def _cannot_repeat(unknown: str, resume: bool, out: str | Path | None) -> None:
+    """A model or loss that holds what cannot be read: whether it computes the same again, nobody can tell."""
+    fix = "keep functions, numbers and tensors in it"
+    if resume:
+        raise RunError(f"{out} cannot be resumed: {unknown} cannot be compared; {fix}, or start a new run")
+    warnings.warn(f"{unknown} cannot be identified: this run cannot be resumed or repeated; {fix}", stacklevel=3)

@@ -3,6 +3,7 @@
 A client's cost is in its ledger before its batch is drawn; one that cannot afford the round does not take part.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -14,8 +15,10 @@ from torch import Tensor
 from fedfdp import weights as w
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.client import Answer, LocalClient, Prefetched, exact, named_like, noise_gradients_
+from fedfdp.config import algorithm_settings
 from fedfdp.data import ClientData, Federation
 from fedfdp.errors import BudgetError, FedFDPError
+from fedfdp.identity import remembered
 from fedfdp.learner import Learner
 from fedfdp.parallel import ahead
 from fedfdp.privacy.accounting import Event
@@ -58,7 +61,7 @@ class LocalEngine:
     ) -> Iterator[tuple[Any, Any]]:
         """Upload and new memory of each client that is asked (None: all) and can pay, in the federation's order."""
         self.local_losses = {}
-        request = Request(broadcast, self.algorithm.events(broadcast, self.privacy)) if self.privacy else None
+        request = self._request(broadcast) if self.privacy else None
         wanted = set(self.clients if asked is None else asked)
         for wave in self._waves([client for client in self.federation.clients if client.name in wanted]):
             clients = []
@@ -71,6 +74,15 @@ class LocalEngine:
             ready = self._prefetch(who, broadcast) if together else iter(who)
             for client, (_, memory) in zip(ready, clients, strict=True):
                 yield self._run(client, memory, broadcast, request, watch)
+
+    def _request(self, broadcast: Any) -> "Request":
+        """All that decides what a client answers, but for its records and its memory."""
+        assert self.privacy is not None
+        p, learner = self.privacy, self.learner
+        method = [algorithm_settings(self.algorithm), remembered(type(self.algorithm))]
+        step = [p.q, p.clip, p.noise, p.sigma_loss, p.sigma_count]
+        how = [learner.identity, learner.device.type, self.fused]  # which decides how sums are rounded
+        return Request(broadcast, self.algorithm.events(broadcast, p), [method, step, how])
 
     def _waves(self, clients: Sequence[ClientData]) -> Iterator[Sequence[ClientData]]:
         """The clients in groups whose batches and sums fit in memory together."""
@@ -93,18 +105,25 @@ class LocalEngine:
 
     def _admit(self, data: ClientData, round: int, memory: Any, request: "Request | None") -> LocalClient | None:
         """The client, once the round is paid for; None where it cannot be."""
-        attempt = 0
+        attempt, asked = 0, ""
+        repeatable = self.randomness.repeatable
+        if request is not None:
+            asked = request.digest(memory, data.train.digest if repeatable else "")
         if self.book is not None and request is not None:
             try:
-                attempt = self.book.ledger(data.name).charge(
-                    round, request.digest(memory), request.events, replayable=self.randomness.repeatable
-                )
+                attempt = self.book.ledger(data.name).charge(round, asked, request.events, replayable=repeatable)
             except BudgetError:
                 self.unable.add(data.name)
                 return None
             self.unable.discard(data.name)
         return LocalClient(
-            data, self.learner, privacy=self.privacy, randomness=self.randomness, round=round, attempt=attempt
+            data,
+            self.learner,
+            privacy=self.privacy,
+            randomness=self.randomness,
+            round=round,
+            attempt=attempt,
+            request=asked,
         )
 
     def _prefetch(self, clients: Sequence[LocalClient], broadcast: Any) -> Iterator[LocalClient]:
@@ -116,7 +135,7 @@ class LocalEngine:
         x, y = self._records_of(clients, batches)
         sizes = [len(batch) for batch in batches]
         coefficient = self.algorithm.coefficient(broadcast, self.privacy)
-        key = Key("", broadcast.round, clients[0].attempt, f"pass from {clients[0].name}")
+        key = Key("", broadcast.round, clients[0].attempt, f"pass from {clients[0].name}", clients[0].request)
         with self.learner.randomly(self.randomness, key):
             total = self.learner.clipped(broadcast.weights, x, y, coefficient, sizes)
         weights = total.flat.shape[1]
@@ -155,21 +174,27 @@ class LocalEngine:
 
 
 class Request:
-    """What a round asks of a client and what that costs: the same for all, but for what each remembers."""
+    """What a round asks of a client and what that costs: the same for all, but for what each remembers and holds.
 
-    def __init__(self, broadcast: Any, events: Sequence[Event]) -> None:
+    `computed` says by which method, settings, model and loss the answer is made.
+    """
+
+    def __init__(self, broadcast: Any, events: Sequence[Event], computed: Any) -> None:
         self.events = tuple(events)
-        self._broadcast = digest(broadcast)
+        self._asked = digest(broadcast, computed, travelled=True)
         self._known: dict[str, str] = {}  # by content, where a memory is a few numbers: most clients' are equal
 
-    def digest(self, memory: Any) -> str:
-        """Of all that an answer depends on besides the client's records."""
+    def digest(self, memory: Any, records: str) -> str:
+        """Of all that an answer depends on; `records` is the digest of the client's own."""
+        return hashlib.sha256(f"{self._with(memory)} {records}".encode()).hexdigest()
+
+    def _with(self, memory: Any) -> str:
         held = [getattr(memory, entry.name) for entry in fields(memory)]
         if not all(isinstance(value, int | float | str | None) for value in held):
-            return digest(self._broadcast, memory)
+            return digest(self._asked, memory, travelled=True)
         content = repr(held)
         if content not in self._known:
-            self._known[content] = digest(self._broadcast, memory)
+            self._known[content] = digest(self._asked, memory, travelled=True)
         return self._known[content]
 
     def covers(self, released: Sequence[Event]) -> bool:

@@ -1,0 +1,360 @@
+"""What a function, an object or a model computes, as a digest: another for whatever may compute something else.
+
+Code is told apart by its instructions, closures, defaults and constants, and by those of its globals that it names;
+objects by their class and all that they hold; a model also by its buffers and frozen weights, not by what is trained.
+Nothing of it is run. What holds state that cannot be read (an open file, a generator) has a digest that no other object
+has, in this process or another.
+"""
+
+import dis
+import functools
+import hashlib
+import logging
+import os
+import sys
+import sysconfig
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+# Known by name alone: their code is the program's own surroundings, and a newer version of it is not another run.
+NAMED = ("fedfdp", "numpy", "torch", "numba")
+_NUMBERS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
+_SPELT = (torch.dtype, torch.device, torch.layout, torch.memory_format, np.dtype, np.ufunc, range, slice)
+_CLOSED = (type(threading.Lock()), type(threading.RLock()), threading.local)  # they hold nothing that is computed with
+_DESCRIBED_ELSEWHERE = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__dataclass_fields__"}
+_DESCRIBED_ELSEWHERE |= {"__dataclass_params__", "__abstractmethods__", "_abc_impl", "__firstlineno__"}
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_HEAP = 1 << 9  # a class made by a class statement, not in C
+
+
+class Identity(NamedTuple):
+    """The digest, and what of the thing could not be read, by its place; empty where all of it was."""
+
+    digest: str
+    unknown: str = ""
+
+
+def identity(thing: object) -> str:
+    """Equal for what surely computes the same; read anew at every call."""
+    return examine(thing).digest
+
+
+def remembered(thing: object) -> str:
+    """The same, read once for each object: for a key that is needed in every pass. A later change goes unseen."""
+    known = _known.get(id(thing))
+    if known is None:
+        known = _known[id(thing)] = identity(thing)
+        _until_gone(thing, _known)
+    return known
+
+
+def examine(thing: object, name: str = "") -> Identity:
+    """The identity of the thing; `name` is what its unreadable parts are named after."""
+    reader, name = _Reader(thing), name or type(thing).__name__
+    try:
+        return Identity(reader.digest(thing, name).hex(), reader.unknown)
+    except RecursionError:
+        return Identity(_Reader(None)._unread(thing, name).hex(), f"{name} (nested too deeply)")
+
+
+class _Reader:
+    """One look at a thing and at all that it reaches. An object is read once; one within itself by how far up it is."""
+
+    def __init__(self, thing: object) -> None:
+        self.unknown = ""
+        trained = thing.parameters() if isinstance(thing, nn.Module) else ()
+        self._trained = {id(parameter) for parameter in trained if parameter.requires_grad}  # wherever they are kept
+        self._read: dict[int, bytes] = {}
+        self._within: dict[int, int] = {}
+        self._kept: list[object] = []  # a number of an object that is gone could be another's
+
+    def digest(self, value: Any, path: str) -> bytes:
+        if type(value) in _NUMBERS:
+            return _hash(type(value).__name__, repr(value))
+        if isinstance(value, types.ModuleType):
+            return _hash("module", value.__name__)  # what of it is named is read where it is named
+        key = id(value)
+        if key in self._within:
+            return _hash("within", len(self._within) - self._within[key])
+        if key not in self._read:
+            self._kept.append(value)
+            self._within[key] = len(self._within)
+            try:
+                self._read[key] = self._describe(value, path)
+            finally:
+                del self._within[key]
+        return self._read[key]
+
+    def _describe(self, value: Any, path: str) -> bytes:
+        for kinds, describe in _KINDS:
+            if isinstance(value, kinds):
+                return describe(self, value, path)
+        if isinstance(value, type):
+            return self._class(value, path)
+        return self._object(value, path)
+
+    def _all(self, kind: str, values: Iterable[Any], path: str) -> bytes:
+        return _hash(kind, *[self.digest(value, f"{path}[{i}]") for i, value in enumerate(values)])
+
+    def _mapping(self, value: Any, path: str) -> bytes:
+        parts = [(self.digest(k, path), self.digest(v, f"{path}.{k!s:.40}")) for k, v in value.items()]
+        return _hash("mapping", *[part for pair in parts for part in pair])
+
+    def _dict(self, value: Any, path: str) -> bytes:
+        return _hash(self._mapping(value, path), self._beside(value, dict, path))
+
+    def _sequence(self, value: Any, path: str) -> bytes:
+        plain = tuple if isinstance(value, tuple) else list
+        return _hash(self._all(plain.__name__, value, path), self._beside(value, plain, path))
+
+    def _set(self, value: Any, path: str) -> bytes:
+        plain = frozenset if isinstance(value, frozenset) else set
+        members = sorted(self.digest(member, path) for member in value)  # their order differs between processes
+        return _hash("set", *members, self._beside(value, plain, path))
+
+    def _beside(self, value: Any, plain: type, path: str) -> bytes:
+        """What a container of a class of its own has besides its members."""
+        if type(value) is plain:
+            return b""
+        return _hash(self.digest(type(value), path), self._mapping(getattr(value, "__dict__", {}), path))
+
+    def _tensor(self, value: Tensor, path: str) -> bytes:
+        if id(value) in self._trained:
+            return _hash("trained", str(value.dtype), str(tuple(value.shape)))
+        if value.layout != torch.strided or value.is_quantized or value.device.type == "meta":
+            return self._unread(value, path)
+        held = value.detach().cpu().contiguous()
+        raw = held.reshape(-1).view(torch.uint8).numpy().data if held.numel() else b""
+        return _hash("tensor", str(value.dtype), str(tuple(value.shape)), hashlib.sha256(raw).digest())
+
+    def _array(self, value: Any, path: str) -> bytes:
+        if value.dtype.hasobject:
+            return self._all(f"array {value.shape}", value.ravel().tolist(), path)
+        return _hash("array", value.dtype.str, str(value.shape), np.ascontiguousarray(value).tobytes())
+
+    def _function(self, value: types.FunctionType, path: str) -> bytes:
+        home, cells = str(value.__globals__.get("__name__", "")), value.__closure__ or ()
+        closed = zip(value.__code__.co_freevars, cells, strict=True)
+        held = [self.digest(cell.cell_contents, f"{path}.{n}") if _filled(cell) else b"" for n, cell in closed]
+        given = [self.digest(value.__defaults__, path), self.digest(value.__kwdefaults__, path)]
+        if surrounding(home):
+            return _hash("function", home, value.__qualname__, *held, *given)
+        code = self._code(value.__code__, path)
+        if installed(home):
+            return _hash("function", home, _version(home), value.__qualname__, code, *held, *given)
+        named, globals_ = _names(value.__code__), value.__globals__
+        reached = [self._named(n, globals_[n], named, f"{path}:{n}") for n in sorted(named) if n in globals_]
+        for name in sorted(_imports(value.__code__) & sys.modules.keys()):
+            reached.append(self._named(name, sys.modules[name], named, f"{path}:{name}"))
+        own = {k: v for k, v in value.__dict__.items() if k != "__wrapped__"}
+        return _hash("function", code, *held, *given, *reached, self._mapping(own, path))
+
+    def _named(self, name: str, value: Any, named: frozenset[str], path: str) -> bytes:
+        """A global that code names; of one's own modules, the attributes that it names too."""
+        if not isinstance(value, types.ModuleType):
+            return _hash(name, self.digest(value, path))
+        home, held = value.__name__, vars(value)
+        if surrounding(home) or installed(home):
+            return _hash(name, home, "" if surrounding(home) else _version(home))
+        inner = [n for n in sorted(named) if n in held and held[n] is not value]
+        return _hash(name, home, *[self._named(n, held[n], named - {name}, f"{path}.{n}") for n in inner])
+
+    def _code(self, code: types.CodeType, path: str) -> bytes:
+        shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+        names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+        consts = [self.digest(constant, path) for constant in code.co_consts]
+        return _hash("code", code.co_code, code.co_exceptiontable, repr(shape), repr(names), *consts)
+
+    def _class(self, value: type, path: str) -> bytes:
+        home = value.__module__
+        if surrounding(home) or not value.__flags__ & _HEAP:
+            return _hash("class", home, value.__qualname__)
+        held = {name: v for name, v in vars(value).items() if name not in _DESCRIBED_ELSEWHERE}
+        if installed(home):
+            held = {name: v for name, v in held.items() if isinstance(v, types.FunctionType)}
+            return _hash("class", home, _version(home), value.__qualname__, self._mapping(held, path))
+        parents = [self.digest(base, path) for base in value.__bases__]
+        return _hash("class", value.__qualname__, *parents, self._mapping(held, path))
+
+    def _module(self, value: nn.Module, path: str) -> bytes:
+        if isinstance(value, torch.jit.ScriptModule):
+            weights = {**dict(value.named_buffers()), **dict(value.named_parameters())}
+            return _hash("script", str(value.inlined_graph), self._mapping(weights, path))
+        if "_orig_mod" in value._modules:  # what torch.compile made of it computes the same
+            return self.digest(value._modules["_orig_mod"], path)
+        # One that has hooks keeps them under running numbers: only the functions matter.
+        hooks = [self._all(name, getattr(value, name, {}).values(), f"{path}.{name}") for name in _HOOKS]
+        plain = {n: v for n, v in vars(value).items() if n not in _MODULES_OWN}
+        held: dict[str, Any] = {**plain, **value._buffers, **value._parameters, **value._modules}
+        return _hash("nn", self.digest(type(value), path), *hooks, self._mapping(held, path))
+
+    def _object(self, value: Any, path: str) -> bytes:
+        kind = type(value)
+        if all(base is object or base.__flags__ & _HEAP for base in kind.__mro__):
+            slots = {n: getattr(value, n) for base in kind.__mro__ for n in _slots(base) if hasattr(value, n)}
+            held = {**getattr(value, "__dict__", {}), **slots}
+            return _hash("object", self.digest(kind, path), self._mapping(held, path))
+        try:
+            reduced = value.__reduce_ex__(2)  # how it would be made again: of C's objects the only view of their state
+        except Exception:  # whatever an object of someone else's says against being copied
+            return self._unread(value, path)
+        if isinstance(reduced, str):
+            return _hash("object", kind.__module__, reduced)
+        parts = [part if i < 3 or part is None else list(part) for i, part in enumerate(reduced)]
+        return _hash("object", self.digest(kind, path), self._all("reduced", parts, path))
+
+    def _unread(self, value: object, path: str) -> bytes:
+        """A digest that this very object has, and nothing else."""
+        self.unknown = self.unknown or f"{path} ({type(value).__name__})"
+        if id(value) not in _tokens:
+            _tokens[id(value)] = os.urandom(16)
+            _until_gone(value, _tokens)
+        return _hash("unread", _tokens[id(value)])
+
+    def _partial(self, value: Any, path: str) -> bytes:
+        parts = [value.func, value.args, value.keywords, value.__dict__]
+        return self._all("partial", parts, path)
+
+    def _builtin(self, value: Any, path: str) -> bytes:
+        """A function or method of C's: by name, with the object that it is bound to."""
+        owner = getattr(value, "__self__", None)
+        bound = b"" if owner is None or isinstance(owner, types.ModuleType) else self.digest(owner, path)
+        home = getattr(value, "__module__", None) or getattr(getattr(value, "__objclass__", None), "__qualname__", "")
+        return _hash("builtin", str(home), value.__qualname__, bound)
+
+
+Describe = Callable[[_Reader, Any, str], bytes]
+
+
+def _attributes(*names: str) -> Describe:
+    def describe(reader: _Reader, value: Any, path: str) -> bytes:
+        return reader._all("attributes", [type(value).__name__, *[getattr(value, n) for n in names]], path)
+
+    return describe
+
+
+def _spelt(reader: _Reader, value: Any, path: str) -> bytes:
+    return _hash(type(value).__name__, str(value))
+
+
+# In this order: what is more than one of them is described as the first.
+_KINDS: list[tuple[Any, Describe]] = [
+    (nn.Module, _Reader._module),
+    (Tensor, _Reader._tensor),
+    ((np.ndarray, np.generic), lambda reader, value, path: reader._array(np.asarray(value), path)),
+    (torch.Generator, lambda reader, value, path: reader.digest(value.get_state(), path)),
+    (_SPELT, _spelt),
+    (_CLOSED, lambda reader, value, path: _hash("closed", type(value).__name__)),
+    ((torch._ops.OpOverload, torch._ops.OpOverloadPacket), _spelt),
+    (torch.jit.ScriptFunction, lambda reader, value, path: _hash("script", str(value.inlined_graph))),
+    (logging.Logger, lambda reader, value, path: _hash("logger", value.name)),
+    (types.FunctionType, _Reader._function),
+    (types.CodeType, _Reader._code),
+    (types.MethodType, _attributes("__func__", "__self__")),
+    (functools.partial, _Reader._partial),
+    (functools._lru_cache_wrapper, _attributes("__wrapped__")),
+    ((staticmethod, classmethod), _attributes("__func__")),
+    (property, _attributes("fget", "fset", "fdel")),
+    ((types.MemberDescriptorType, types.GetSetDescriptorType), _attributes("__name__")),
+    (
+        (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType),
+        _Reader._builtin,
+    ),
+    (types.ClassMethodDescriptorType, _Reader._builtin),
+    (weakref.ref, lambda reader, value, path: reader._all("weak", [value()], path)),
+    (types.MappingProxyType, _Reader._mapping),
+    (dict, _Reader._dict),
+    ((list, tuple), _Reader._sequence),
+    ((set, frozenset), _Reader._set),
+]
+
+_MODULES_OWN = {*vars(nn.Module()), "_compiled_call_impl", "_flat_weight_refs"}
+_known: dict[int, str] = {}
+_tokens: dict[int, bytes] = {}
+_immortal: list[object] = []
+
+
+def _until_gone(thing: object, table: dict[int, Any]) -> None:
+    """Forgets what is kept under an object's number once the object is gone, for the number may be given again."""
+    try:
+        weakref.finalize(thing, table.pop, id(thing), None).atexit = False
+    except TypeError:
+        _immortal.append(thing)
+
+
+@cache
+def surrounding(module: str) -> bool:
+    """Whether it is part of Python, or one of the libraries that this program itself is made of."""
+    top = _top(module)
+    if top in NAMED or top == "builtins":
+        return True
+    found = getattr(sys.modules.get(top), "__file__", None)  # a file of one's own may be called as one of Python's is
+    return top in sys.stdlib_module_names and (found is None or _below(found, "stdlib", "platstdlib"))
+
+
+def installed(module: str) -> bool:
+    """Whether it is a package that someone else wrote and that was installed, rather than a file of one's own."""
+    return _installed(_top(module))
+
+
+@cache
+def _installed(top: str) -> bool:
+    found = getattr(sys.modules.get(top), "__file__", None) or ""
+    return _below(found, "purelib", "platlib")
+
+
+def _below(file: str, *places: str) -> bool:
+    return any(file.startswith(sysconfig.get_path(place) + os.sep) for place in places)
+
+
+@cache
+def _version(module: str) -> str:
+    return str(getattr(sys.modules.get(_top(module)), "__version__", ""))
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+@cache
+def _names(code: types.CodeType) -> frozenset[str]:
+    """Every name that the code or a function within it looks up, other than the language's own."""
+    inner = [_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return frozenset(code.co_names).union(*inner)
+
+
+@cache
+def _imports(code: types.CodeType) -> frozenset[str]:
+    """Every module that the code or a function within it imports when it runs."""
+    inner = [_imports(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    found = (step.argval for step in dis.get_instructions(code) if step.opname == "IMPORT_NAME")
+    return frozenset(found).union(*inner)
+
+
+def _filled(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False
+
+
+def _slots(kind: type) -> list[str]:
+    slots = vars(kind).get("__slots__", ())
+    names = [slots] if isinstance(slots, str) else list(slots)
+    return [name for name in names if name not in ("__dict__", "__weakref__")]
+
+
+def _hash(*parts: str | bytes | int) -> bytes:
+    sha = hashlib.sha256()
+    for part in parts:
+        raw = part if isinstance(part, bytes) else str(part).encode()
+        sha.update(b"%d:" % len(raw) + raw)
+    return sha.digest()[:16]
