@@ -198,18 +198,16 @@ class _Reader:
 
     def _object(self, value: Any, path: str) -> bytes:
         kind = type(value)
-        if all(base is object or base.__flags__ & _HEAP for base in kind.__mro__):
-            slots = {n: getattr(value, n) for base in kind.__mro__ for n in _slots(base) if hasattr(value, n)}
-            held = {**getattr(value, "__dict__", {}), **slots}
-            return _hash("object", self.digest(kind, path), self._mapping(held, path))
         try:
-            reduced = value.__reduce_ex__(2)  # how it would be made again: of C's objects the only view of their state
+            made_of = value.__reduce_ex__(2)  # how a copy would be made: of what C keeps, the only view there is
         except Exception:  # whatever an object of someone else's says against being copied
             return self._unread(value, path)
-        if isinstance(reduced, str):
-            return _hash("object", kind.__module__, reduced)
-        parts = [part if i < 3 or part is None else list(part) for i, part in enumerate(reduced)]
-        return _hash("object", self.digest(kind, path), self._all("reduced", parts, path))
+        if isinstance(made_of, str):
+            return _hash("object", kind.__module__, made_of)
+        parts = [part if i < 3 or part is None else list(part) for i, part in enumerate(made_of)]
+        slots = {n: getattr(value, n) for base in kind.__mro__ for n in _slots(base) if hasattr(value, n)}
+        held = {**getattr(value, "__dict__", {}), **slots}  # a copy may be made without some of it
+        return _hash("object", self.digest(kind, path), self._mapping(held, path), self._all("made of", parts, path))
 
     def _unread(self, value: object, path: str) -> bytes:
         """A digest that this very object has, and nothing else."""

@@ -26,6 +26,7 @@ from fedfdp.evaluation import Evaluator
 from fedfdp.fairness.performance import Metric, Performance
 from fedfdp.identity import examine
 from fedfdp.learner import Learner, LossFunction, check_loss, cross_entropy, squared_error
+from fedfdp.parallel import allowed_threads, forked
 from fedfdp.participation import Participation
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
@@ -120,7 +121,7 @@ def train(
     # All that can be refused was: from here on there may be a folder.
     before = torch.get_num_threads()
     with ExitStack() as stack:
-        torch.set_num_threads(threads or default_threads())
+        torch.set_num_threads(allowed_threads(threads) or default_threads())
         stack.callback(torch.set_num_threads, before)
         folder = None
         if out is not None:
@@ -140,7 +141,7 @@ def train(
                 )
             )
             for client in federation.clients if released else ():  # free when a resumed run comes here again
-                book.ledger(client.name).charge(0, "ranges", released, replayable=True)
+                book.ledger(client.name).charge_before("ranges", released)
         source = Secure() if randomness == "secure" else Seeded(seed)
         engine = LocalEngine(federation, learner, algorithm, privacy=privacy, randomness=source, book=book, fused=fused)
         trainer = Trainer(
@@ -159,7 +160,7 @@ def train(
 
 def default_threads() -> int:
     """One a core this process may use, up to where small batches stop gaining; OMP_NUM_THREADS has the last word."""
-    if "OMP_NUM_THREADS" in os.environ:
+    if "OMP_NUM_THREADS" in os.environ or forked():
         return torch.get_num_threads()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, MOST_THREADS)

@@ -18,7 +18,7 @@ from fedfdp.client import Answer, LocalClient, Prefetched, exact, named_like, no
 from fedfdp.config import algorithm_settings
 from fedfdp.data import ClientData, Federation
 from fedfdp.errors import BudgetError, FedFDPError
-from fedfdp.identity import remembered
+from fedfdp.identity import identity
 from fedfdp.learner import Learner
 from fedfdp.parallel import ahead
 from fedfdp.privacy.accounting import Event
@@ -49,6 +49,7 @@ class LocalEngine:
     ) -> None:
         self.federation, self.learner, self.algorithm = federation, learner, algorithm
         self.privacy, self.book = privacy, book
+        self._method = identity(type(algorithm))
         self.randomness = randomness
         by_record = all(client.train.unit is None for client in federation.clients)
         self.fused = fused and privacy is not None and not learner.stochastic and by_record
@@ -79,7 +80,7 @@ class LocalEngine:
         """All that decides what a client answers, but for its records and its memory."""
         assert self.privacy is not None
         p, learner = self.privacy, self.learner
-        method = [algorithm_settings(self.algorithm), remembered(type(self.algorithm))]
+        method = [algorithm_settings(self.algorithm), self._method]
         step = [p.q, p.clip, p.noise, p.sigma_loss, p.sigma_count]
         how = [learner.identity, learner.device.type, self.fused]  # which decides how sums are rounded
         return Request(broadcast, self.algorithm.events(broadcast, p), [method, step, how])

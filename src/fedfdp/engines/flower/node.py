@@ -146,7 +146,7 @@ class Node(AbstractContextManager["Node"]):
             return self._reply(question, known.upload)
         if engine.privacy is not None:
             events = method.events(broadcast, engine.privacy)
-            self.policy.check_price(events, engine.privacy, method, self.ledger.history)
+            self.policy.check_price(events, engine.privacy, method, self.ledger)
         uploaded = list(engine.round(broadcast, {self.name: before}))
         if not uploaded:
             reason = f"epsilon = {self.policy.epsilon:g} does not allow another round"
