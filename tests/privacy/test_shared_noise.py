@@ -180,7 +180,7 @@ def test_a_run_goes_on_only_with_what_computes_the_same(tmp_path, what, changes)
 
 
 def test_what_cannot_be_identified_runs_once_and_is_not_resumed(tmp_path):
-    odd = weighted(float(next(iter([1.0]))))
+    odd = weighted(1.0)
     odd.source = (number for number in [1.0])  # type: ignore[attr-defined]
     with pytest.warns(UserWarning, match=r"loss.source \(generator\) cannot be identified: this run cannot be resumed"):
         one = run(loss=odd)
