@@ -14,7 +14,7 @@ sys.path.pop(0)
 
 
 def test_killed_runs_never_under_count_and_go_on_to_the_same_bits():
-    assert kill_test.trials(2, seed=1, jobs=1) == {"kills": 2, "runs": 1}
+    assert kill_test.trials(2, seed=1, jobs=1)["kills"] == 2
 
 
 @pytest.mark.slow
