@@ -5,6 +5,7 @@ import functools
 import random
 import subprocess
 import sys
+import types
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -178,6 +179,30 @@ def test_globals_that_are_named_count_and_others_do_not(monkeypatch, what, where
     assert identity(what) == before
     monkeypatch.setitem(globals(), where, value)
     assert (identity(what) == before) == isinstance(what, Scaled)
+
+
+def test_a_global_called_like_an_attribute_is_another_thing(monkeypatch):
+    """`self.value` names no global: what a script happens to call `value` does not make another run."""
+    before = identity(Scaled(1.0)), identity(Net(1.0))
+    monkeypatch.setitem(globals(), "value", torch.ones(3))
+    monkeypatch.setitem(globals(), "linear", torch.ones(3))
+    assert (identity(Scaled(1.0)), identity(Net(1.0))) == before
+
+
+def test_modules_of_ones_own_count_by_what_is_named_of_them(tmp_path, monkeypatch):
+    own = types.ModuleType("own_losses")
+    monkeypatch.setitem(sys.modules, "own_losses", own)
+    exec("FACTOR, OTHER = 1.0, 1.0\ndef by(x): return x * FACTOR", vars(own))
+    space: dict = {"own": own}
+    exec("def loss(output, y): return own.by(output)", space)
+    exec("def late(output, y):\n    from own_losses import by\n    return by(y)", space)
+    for loss in (space["loss"], space["late"]):
+        own.FACTOR, own.OTHER = 1.0, 1.0
+        before = identity(loss)
+        own.OTHER = 2.0
+        assert identity(loss) == before
+        own.FACTOR = 2.0
+        assert identity(loss) != before
 
 
 def test_weights_that_are_trained_do_not_count_and_the_rest_of_a_copy_is_the_same():

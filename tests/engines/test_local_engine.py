@@ -166,19 +166,19 @@ class Slim:
 
 
 def test_a_request_is_known_by_all_that_a_client_remembers():
-    request = Request(Broadcast(0, {"w": torch.ones(2)}), (PRIVATE.event(),), ["method"])
+    request = Request(Broadcast(0, {"w": torch.ones(2)}), (PRIVATE.event(),), "method")
     memories = [Hidden(1.0, 2.0), Hidden(1.0, 3.0), Slim(), Slim(-0.0), Slim(1.0)]
     digests = [request.digest(memory, "records") for memory in memories]
     assert len(set(digests)) == len(memories)
     assert [request.digest(memory, "records") for memory in memories] == digests
     assert request.digest(Hidden(1, 2.0), "records") == digests[0]  # as it comes back from bytes
-    again = Request(Broadcast(0, {"w": torch.ones(2)}), (), ["method"])
+    again = Request(Broadcast(0, {"w": torch.ones(2)}), (), "method")
     assert [again.digest(memory, "records") for memory in memories] == digests
 
 
 def test_a_request_is_known_by_broadcast_by_how_it_is_computed_and_by_the_records():
     def of(weight: float = 1.0, computed: str = "method", records: str = "records") -> str:
-        return Request(Broadcast(0, {"w": torch.full((2,), weight)}), (), [computed]).digest(Slim(), records)
+        return Request(Broadcast(0, {"w": torch.full((2,), weight)}), (), computed).digest(Slim(), records)
 
     assert len({of(), of(weight=1.0 + 2**-23), of(computed="another"), of(records="others")}) == 4
     assert of() == of()

@@ -50,6 +50,7 @@ class LocalEngine:
         self.federation, self.learner, self.algorithm = federation, learner, algorithm
         self.privacy, self.book = privacy, book
         self._method = identity(type(algorithm))
+        self._computed: tuple[Algorithm | None, str] = (None, "")
         self.randomness = randomness
         by_record = all(client.train.unit is None for client in federation.clients)
         self.fused = fused and privacy is not None and not learner.stochastic and by_record
@@ -77,13 +78,17 @@ class LocalEngine:
                 yield self._run(client, memory, broadcast, request, watch)
 
     def _request(self, broadcast: Any) -> "Request":
-        """All that decides what a client answers, but for its records and its memory."""
         assert self.privacy is not None
-        p, learner = self.privacy, self.learner
+        if self._computed[0] is not self.algorithm:
+            self._computed = self.algorithm, self._how_computed(self.privacy)
+        return Request(broadcast, self.algorithm.events(broadcast, self.privacy), self._computed[1])
+
+    def _how_computed(self, p: DPSGD) -> str:
+        """A digest of all that decides what a client answers to a broadcast, but for its records and its memory."""
         method = [algorithm_settings(self.algorithm), self._method]
         step = [p.q, p.clip, p.noise, p.sigma_loss, p.sigma_count]
-        how = [learner.identity, learner.device.type, self.fused]  # which decides how sums are rounded
-        return Request(broadcast, self.algorithm.events(broadcast, p), [method, step, how])
+        how = [self.learner.identity, self.learner.device.type, self.fused]  # the last two decide how sums are rounded
+        return digest([method, step, how], travelled=True)
 
     def _waves(self, clients: Sequence[ClientData]) -> Iterator[Sequence[ClientData]]:
         """The clients in groups whose batches and sums fit in memory together."""
@@ -180,7 +185,7 @@ class Request:
     `computed` says by which method, settings, model and loss the answer is made.
     """
 
-    def __init__(self, broadcast: Any, events: Sequence[Event], computed: Any) -> None:
+    def __init__(self, broadcast: Any, events: Sequence[Event], computed: str) -> None:
         self.events = tuple(events)
         self._asked = digest(broadcast, computed, travelled=True)
         self._known: dict[str, str] = {}  # by content, where a memory is a few numbers: most clients' are equal
