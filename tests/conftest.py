@@ -5,10 +5,18 @@ import torch
 from hypothesis import settings
 
 from fedfdp.data import Federation
+from fedfdp.privacy.randomness import Seeded
 
 torch.set_num_threads(1)
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture
+def shared_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs with one seed draw the same, whatever they compute: to compare two ways of computing one thing."""
+    name = Seeded._name
+    monkeypatch.setattr(Seeded, "_name", lambda self, key: name(self, key._replace(request="")))
 
 
 @pytest.fixture

@@ -40,6 +40,7 @@ def test_same_seed_same_bits(digits, fused):
     assert not same_bits(first.model, run(digits, fused=fused, seed=6).model)
 
 
+@pytest.mark.usefixtures("shared_noise")
 def test_one_pass_for_many_clients_gives_what_one_by_one_gives(digits):
     fused, apart = run(digits, fused=True), run(digits, fused=False)
     for a, b in zip(fused.model.parameters(), apart.model.parameters(), strict=True):

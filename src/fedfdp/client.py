@@ -64,10 +64,12 @@ class LocalClient:
         randomness: Randomness,
         round: int,
         attempt: int = 0,
+        request: str = "",
     ) -> None:
+        """`request` is a digest of all that is asked: two different ones never meet the same batch or noise."""
         self.name, self.records, self.privacy = data.name, data.size, privacy
         self.data, self.learner, self.randomness = data, learner, randomness
-        self.round, self.attempt = round, attempt
+        self.round, self.attempt, self.request = round, attempt, request
         # What sums are divided by: the size of a batch itself is private.
         self.expected = privacy.q * data.size if privacy is not None else math.nan
         self.released: list[Event] = []
@@ -77,7 +79,7 @@ class LocalClient:
         self._steps = itertools.count()  # over the whole round: no batch and no noise is ever drawn a second time
 
     def key(self, purpose: str) -> Key:
-        return Key(self.name, self.round, self.attempt, purpose)
+        return Key(self.name, self.round, self.attempt, purpose, self.request)
 
     def noise_key(self, step: int = 0, purpose: str = "noise") -> Key:
         """Under which the noise of a step is drawn."""

@@ -152,27 +152,25 @@ class _Reader:
         closed = zip(value.__code__.co_freevars, cells, strict=True)
         held = [self.digest(cell.cell_contents, f"{path}.{n}") if _filled(cell) else b"" for n, cell in closed]
         given = [self.digest(value.__defaults__, path), self.digest(value.__kwdefaults__, path)]
-        if surrounding(home):
-            return _hash("function", home, value.__qualname__, *held, *given)
-        code = self._code(value.__code__, path)
-        if installed(home):
+        code = b"" if surrounding(home) and "<" not in value.__qualname__ else self._code(value.__code__, path)
+        if surrounding(home) or installed(home):
             return _hash("function", home, _version(home), value.__qualname__, code, *held, *given)
-        named, globals_ = _names(value.__code__), value.__globals__
-        reached = [self._named(n, globals_[n], named, f"{path}:{n}") for n in sorted(named) if n in globals_]
-        for name in sorted(_imports(value.__code__) & sys.modules.keys()):
-            reached.append(self._named(name, sys.modules[name], named, f"{path}:{name}"))
+        names, globals_ = _lookups(value.__code__), value.__globals__
+        found = {n: globals_[n] for n in sorted(names.globals) if n in globals_}
+        found |= {f"import {n}": sys.modules[n] for n in sorted(names.imports) if n in sys.modules}
+        reached = [self._named(n, v, names.attributes, f"{path}:{n}") for n, v in found.items()]
         own = {k: v for k, v in value.__dict__.items() if k != "__wrapped__"}
         return _hash("function", code, *held, *given, *reached, self._mapping(own, path))
 
-    def _named(self, name: str, value: Any, named: frozenset[str], path: str) -> bytes:
+    def _named(self, name: str, value: Any, attributes: frozenset[str], path: str) -> bytes:
         """A global that code names; of one's own modules, the attributes that it names too."""
         if not isinstance(value, types.ModuleType):
             return _hash(name, self.digest(value, path))
         home, held = value.__name__, vars(value)
         if surrounding(home) or installed(home):
-            return _hash(name, home, "" if surrounding(home) else _version(home))
-        inner = [n for n in sorted(named) if n in held and held[n] is not value]
-        return _hash(name, home, *[self._named(n, held[n], named - {name}, f"{path}.{n}") for n in inner])
+            return _hash(name, home, _version(home))
+        inner = [n for n in sorted(attributes) if n in held and held[n] is not value]
+        return _hash(name, home, *[self._named(n, held[n], attributes - {n}, f"{path}.{n}") for n in inner])
 
     def _code(self, code: types.CodeType, path: str) -> bytes:
         shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
@@ -182,7 +180,7 @@ class _Reader:
 
     def _class(self, value: type, path: str) -> bytes:
         home = value.__module__
-        if surrounding(home) or not value.__flags__ & _HEAP:
+        if not value.__flags__ & _HEAP or (surrounding(home) and _found_there(value)):
             return _hash("class", home, value.__qualname__)
         held = {name: v for name, v in vars(value).items() if name not in _DESCRIBED_ELSEWHERE}
         if installed(home):
@@ -204,7 +202,9 @@ class _Reader:
         return _hash("nn", self.digest(type(value), path), *hooks, self._mapping(held, path))
 
     def _object(self, value: Any, path: str) -> bytes:
-        kind = type(value)
+        kind, compiled = type(value), getattr(value, "py_func", None)  # numba's, which names each by chance
+        if isinstance(compiled, types.FunctionType):
+            return _hash("compiled", self.digest(compiled, path))
         try:
             made_of = value.__reduce_ex__(2)  # how a copy would be made: of what C keeps, the only view there is
         except Exception:  # whatever an object of someone else's says against being copied
@@ -322,26 +322,40 @@ def _below(file: str, *places: str) -> bool:
 
 @cache
 def _version(module: str) -> str:
-    return str(getattr(sys.modules.get(_top(module)), "__version__", ""))
+    """Of a library; those that this program is made of go by name alone, and so do their numbers."""
+    return "" if surrounding(module) else str(getattr(sys.modules.get(_top(module)), "__version__", ""))
 
 
 def _top(module: str) -> str:
     return module.partition(".")[0]
 
 
-@cache
-def _names(code: types.CodeType) -> frozenset[str]:
-    """Every name that the code or a function within it looks up, other than the language's own."""
-    inner = [_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return frozenset(code.co_names).union(*inner)
+class _Lookups(NamedTuple):
+    """The names that code, or a function within it, looks up."""
+
+    globals: frozenset[str]
+    attributes: frozenset[str]
+    imports: frozenset[str]
 
 
 @cache
-def _imports(code: types.CodeType) -> frozenset[str]:
-    """Every module that the code or a function within it imports when it runs."""
-    inner = [_imports(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    found = (step.argval for step in dis.get_instructions(code) if step.opname == "IMPORT_NAME")
-    return frozenset(found).union(*inner)
+def _lookups(code: types.CodeType) -> _Lookups:
+    found: dict[str, set[str]] = {"GLOBAL": set(), "IMPORT_NAME": set(), "": set()}
+    for step in dis.get_instructions(code):
+        if isinstance(step.argval, str):
+            kind = "GLOBAL" if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") else step.opname
+            found[kind if kind in found else ""].add(step.argval)
+    inner = [_lookups(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    own = _Lookups(*[frozenset(found[kind]) for kind in ("GLOBAL", "", "IMPORT_NAME")])
+    return _Lookups(*[frozenset().union(*names) for names in zip(own, *inner, strict=True)])
+
+
+def _found_there(value: Any) -> bool:
+    """Whether this very thing is what its module has under its name: a name alone then says what it is."""
+    found: Any = sys.modules.get(value.__module__)
+    for part in value.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is value
 
 
 def _filled(cell: types.CellType) -> bool:

@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from fedfdp import weights as w
 from fedfdp.errors import DataError, SettingError
 from fedfdp.fairness.coefficients import Coefficient
+from fedfdp.identity import examine
 from fedfdp.privacy.clipping import ClippedSum, clipped_sum, record_losses
 from fedfdp.privacy.clipping.fast import buffers_kept
 from fedfdp.privacy.clipping.layers import named_layers
@@ -32,6 +34,10 @@ class Learner:
         if not self._parameters:
             raise DataError(f"model {type(model).__name__} has no trainable parameter; unfreeze at least one layer")
         self._loaded: Weights | None = None
+        model_read, loss_read = examine(model, "model"), examine(loss_fn, "loss")
+        self.unknown = model_read.unknown or loss_read.unknown  # what of them cannot be told from something else …
+        other = secrets.token_hex(16) if self.unknown else ""  # … so this learner must not pass for any other
+        self.identity = {"model": model_read.digest + other, "loss": loss_read.digest + other}
         self._together = Together(model)
         self._still = frozen_parts(model)
         self.model.eval()  # `_training` sees by this that there is something to do

@@ -10,6 +10,8 @@ from typing import TypeVar
 
 import torch
 
+from fedfdp.errors import SettingError
+
 T = TypeVar("T")
 _NAME = "fedfdp-"
 
@@ -38,8 +40,23 @@ def on_all_threads(function: int, argument: int, *, alone: bool, owners: object)
         for_each(work, range(threads))
 
 
+def forked() -> bool:
+    """Whether this process is a fork of the one that loaded torch: it has none of its threads."""
+    return os.getpid() != _STARTED
+
+
+def allowed_threads(threads: int | None) -> int | None:
+    """The number asked for, unless it is one that a forked child would wait for in vain."""
+    if forked() and threads is not None and threads > 1:
+        fix = "leave it out, or start the process anew (spawn, subprocess) instead of forking it"
+        raise SettingError("threads", threads, "a forked process has one: torch's threads do not survive a fork", fix)
+    return threads
+
+
 _Compiled = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _STARTED = os.getpid()
+# Without its threads torch would wait for them for ever in a child; with one thread it asks for no others.
+os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
 @cache

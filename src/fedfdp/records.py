@@ -52,17 +52,29 @@ def from_bytes(kind: type[R], data: bytes) -> R:
         raise DataError(f"not a valid {kind.__name__} record: {error}") from None
 
 
-def digest(*records: object) -> str:
-    """SHA-256 over the content of records: equal exactly when every bit of them is."""
+def digest(*records: object, travelled: bool = False) -> str:
+    """SHA-256 over the content of records: equal exactly when every bit of them is.
+
+    A whole number in a field of floats comes back from bytes as a float: `travelled` takes 1 and 1.0 as the same.
+    """
     sha = hashlib.sha256()
     for record in records:
         tensors: dict[str, Tensor] = {}
-        sha.update(json.dumps(_encode(record, "", tensors), sort_keys=True).encode())
+        encoded = _encode(record, "", tensors)
+        sha.update(json.dumps(_as_floats(encoded) if travelled else encoded, sort_keys=True).encode())
         for path in sorted(tensors):
             tensor = tensors[path].detach().cpu().contiguous()
             sha.update(f"{path} {tensor.dtype} {tuple(tensor.shape)}".encode())
             sha.update(tensor.view(torch.uint8).numpy().data if tensor.dim() else tensor.numpy().tobytes())
     return sha.hexdigest()
+
+
+def _as_floats(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _as_floats(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_as_floats(item) for item in value]
+    return float(value) if type(value) is int and -(2**53) <= value <= 2**53 else value
 
 
 def _encode(value: object, path: str, tensors: dict[str, Tensor]) -> Any:

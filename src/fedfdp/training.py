@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,16 +21,18 @@ from fedfdp.budget import resolve_privacy
 from fedfdp.config import algorithm_settings
 from fedfdp.data import Federation
 from fedfdp.engines.local import LocalEngine
-from fedfdp.errors import SettingError, nearest
+from fedfdp.errors import RunError, SettingError, nearest
 from fedfdp.evaluation import Evaluator
 from fedfdp.fairness.performance import Metric, Performance
+from fedfdp.identity import examine
 from fedfdp.learner import Learner, LossFunction, check_loss, cross_entropy, squared_error
+from fedfdp.parallel import allowed_threads, forked
 from fedfdp.participation import Participation
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
-from fedfdp.privacy.randomness import STREAMS, Seeded
+from fedfdp.privacy.randomness import FRESH, STREAMS, Seeded
 from fedfdp.privacy.secure import Secure
-from fedfdp.records import Weights, digest
+from fedfdp.records import digest
 from fedfdp.runs.folder import LEDGER
 from fedfdp.server import Server
 from fedfdp.session import Result, Session, Update, open_folder
@@ -103,19 +106,22 @@ def train(
         "randomness": randomness,
     }
     identity = {
+        "streams": STREAMS if randomness == "seeded" else FRESH,
         "settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
         "data": federation.fingerprint(),
         "weights": digest(first),
-        "model": digest(_described(model, learner.loss_fn), dict(model.named_buffers()), _frozen(model)),
-        **({"streams": STREAMS} if randomness == "seeded" else {}),
+        "method": examine(type(algorithm)).digest,
+        **learner.identity,
     }
+    if learner.unknown and (resume or randomness == "seeded"):
+        _cannot_repeat(learner.unknown, resume, out)
     _check_budgets(privacy, federation)
     sizes = [client.size for client in federation.clients]
     start = algorithm.init(first, Population(len(federation), sum(sizes), min(sizes), classes), privacy)
     # All that can be refused was: from here on there may be a folder.
     before = torch.get_num_threads()
     with ExitStack() as stack:
-        torch.set_num_threads(threads or default_threads())
+        torch.set_num_threads(allowed_threads(threads) or default_threads())
         stack.callback(torch.set_num_threads, before)
         folder = None
         if out is not None:
@@ -135,7 +141,7 @@ def train(
                 )
             )
             for client in federation.clients if released else ():  # free when a resumed run comes here again
-                book.ledger(client.name).charge(0, "ranges", released, replayable=True)
+                book.ledger(client.name).charge_before("ranges", released)
         source = Secure() if randomness == "secure" else Seeded(seed)
         engine = LocalEngine(federation, learner, algorithm, privacy=privacy, randomness=source, book=book, fused=fused)
         trainer = Trainer(
@@ -154,7 +160,7 @@ def train(
 
 def default_threads() -> int:
     """One a core this process may use, up to where small batches stop gaining; OMP_NUM_THREADS has the last word."""
-    if "OMP_NUM_THREADS" in os.environ:
+    if "OMP_NUM_THREADS" in os.environ or forked():
         return torch.get_num_threads()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, MOST_THREADS)
@@ -178,10 +184,9 @@ def _check_budgets(privacy: DPSGD | None, federation: Federation) -> None:
             raise SettingError(f"privacy.budgets.{name}", budget, f"no such client; {known}")
 
 
-def _described(model: nn.Module, loss: LossFunction) -> str:
-    """What is trained, in words: another architecture or loss is another run, and must not meet the same noise."""
-    return f"{model!r}\n{getattr(loss, '__module__', '')}:{getattr(loss, '__qualname__', repr(type(loss)))}"
-
-
-def _frozen(model: nn.Module) -> Weights:
-    return {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
+def _cannot_repeat(unknown: str, resume: bool, out: str | Path | None) -> None:
+    """A model or loss that holds what cannot be read: whether it computes the same again, nobody can tell."""
+    fix = "keep functions, numbers and tensors in it"
+    if resume:
+        raise RunError(f"{out} cannot be resumed: {unknown} cannot be compared; {fix}, or start a new run")
+    warnings.warn(f"{unknown} cannot be identified: this run cannot be resumed or repeated; {fix}", stacklevel=3)

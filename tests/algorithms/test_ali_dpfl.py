@@ -35,7 +35,7 @@ def run(federation, method, **options):
 
 
 def test_a_run_ends_when_its_steps_are_used_up(digits, charged):
-    result = run(digits, ALIDPFL(lr=0.5, round_budget=30))
+    result = run(digits, ALIDPFL(lr=0.5, round_budget=30), seed=1)
     rounds = next(iter(charged.values()))
     assert all(spent == rounds for spent in charged.values())
     assert len(rounds) == result.summary["rounds"] < 30

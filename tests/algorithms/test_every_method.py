@@ -82,6 +82,7 @@ def test_uploads_are_read_once_and_none_is_kept(digits, method, privacy):
 
 
 @every
+@pytest.mark.usefixtures("shared_noise")
 def test_many_clients_in_one_pass_change_nothing(digits, method, privacy):
     model = build("linear", input_shape=digits.input_shape, outputs=10, seed=1)
     options = {"algorithm": method, "privacy": privacy, "rounds": 4, "seed": 3}

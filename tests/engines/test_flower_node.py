@@ -180,6 +180,25 @@ def test_another_price_needs_the_filter(deployment):
     assert node.answer(ask(free, config=dearer, round=1)).status == "ok"
 
 
+@pytest.mark.parametrize("steps", [1, 17])
+def test_another_mix_of_the_same_events_needs_the_filter(deployment, steps):
+    """Two local steps are a plain and a joint event: a coordinator that goes on with others of them chooses σ_eff."""
+    dep = deployment("algorithm.name=fedfdp", "algorithm.local_steps=2", policy=SECURE)
+    other = replace(dep.config, algorithm=replace(dep.config.algorithm, local_steps=steps))
+    node = node_of(dep)
+    assert node.answer(ask(dep)).status == "ok"
+    spent = node.ledger.history
+    refused = node.answer(ask(dep, config=other, round=1))
+    assert refused.status == "refused"
+    assert (
+        "keeps every round of every run at the price of the first, 1 × (q 0.1, σ 1.857) and 1 × (q 0.1, σ 2)"
+        in refused.reason
+    )
+    assert refused.reason.endswith('or ask the owner for a node with accountant = "filter"')
+    assert node.ledger.history == spent
+    assert node.answer(ask(dep, round=1)).status == "ok"
+
+
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [

@@ -1,6 +1,7 @@
 """Many clients in one pass: each gets its own batch, its own noise, its own sum, whatever a method does with them."""
 
 import math
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,6 @@ class InAnyOrder(Algorithm):
     """Uploads the sum of its batches' gradients, asked for in an order of its own."""
 
     order: tuple[int, ...] = (0, 1, 2)
-    fails: tuple[str, ...] = ()
 
     name: ClassVar[str] = "in_any_order"
 
@@ -41,7 +41,7 @@ class InAnyOrder(Algorithm):
         for k in self.order:
             asked = {"loss": LossQuery(2.0, count=True), "count_norms": True} if k == 0 else {}
             w.add_(total, batches[k].release(broadcast.weights, coefficient=coefficient, **asked).gradient)
-            if client.name in self.fails:
+            if client.name == os.environ.get("LOST_ON_THE_WAY"):
                 raise RuntimeError("lost on the way")
         return Upload(client.name, client.records, total), memory
 
@@ -93,6 +93,7 @@ def uploads(run: LocalEngine, round: int = 0, into: dict[str, Tensor] | None = N
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2), (0,)])
+@pytest.mark.usefixtures("shared_noise")
 def test_together_and_alone_release_the_same(order):
     method = InAnyOrder(local_steps=3, order=order)
     together, alone = engine(method, Seeded(1)), engine(method, Seeded(1), fused=False)
@@ -115,16 +116,17 @@ def test_no_noise_is_drawn_twice_or_for_who_cannot_pay(fused):
     assert len(source.drawn) == 3 * 4 * (3 + 3)  # three gradients, one loss and two counts
 
 
-def test_a_round_that_broke_off_is_repeated_with_the_same_noise_or_paid_again_with_new():
+def test_a_round_that_broke_off_is_repeated_with_the_same_noise_or_paid_again_with_new(monkeypatch):
     """With a seed the repeated answer is the same bytes and free; from entropy it is another attempt."""
     whole = uploads(engine(InAnyOrder(local_steps=3), Seeded(1)))
     for source in (Seeded(1), Secure()):
-        run = engine(InAnyOrder(local_steps=3, fails=("c3",)), source)
+        run = engine(InAnyOrder(local_steps=3), source)
+        monkeypatch.setenv("LOST_ON_THE_WAY", "c3")
         broken: dict[str, Tensor] = {}
         with pytest.raises(RuntimeError, match="lost on the way"):
             uploads(run, into=broken)
         before = run.book.charged()
-        run.algorithm = replace(run.algorithm, fails=())
+        monkeypatch.delenv("LOST_ON_THE_WAY")
         again = uploads(run)
         assert list(broken) == ["c0", "c2"]
         if source.repeatable:
@@ -164,12 +166,22 @@ class Slim:
 
 
 def test_a_request_is_known_by_all_that_a_client_remembers():
-    request = Request(Broadcast(0, {"w": torch.ones(2)}), (PRIVATE.event(),))
-    memories = [Hidden(1.0, 2.0), Hidden(1.0, 3.0), Hidden(1, 2.0), Slim(), Slim(-0.0), Slim(1.0)]
-    digests = [request.digest(memory) for memory in memories]
+    request = Request(Broadcast(0, {"w": torch.ones(2)}), (PRIVATE.event(),), "method")
+    memories = [Hidden(1.0, 2.0), Hidden(1.0, 3.0), Slim(), Slim(-0.0), Slim(1.0)]
+    digests = [request.digest(memory, "records") for memory in memories]
     assert len(set(digests)) == len(memories)
-    assert [request.digest(memory) for memory in memories] == digests
-    assert [Request(Broadcast(0, {"w": torch.ones(2)}), ()).digest(memory) for memory in memories] == digests
+    assert [request.digest(memory, "records") for memory in memories] == digests
+    assert request.digest(Hidden(1, 2.0), "records") == digests[0]  # as it comes back from bytes
+    again = Request(Broadcast(0, {"w": torch.ones(2)}), (), "method")
+    assert [again.digest(memory, "records") for memory in memories] == digests
+
+
+def test_a_request_is_known_by_broadcast_by_how_it_is_computed_and_by_the_records():
+    def of(weight: float = 1.0, computed: str = "method", records: str = "records") -> str:
+        return Request(Broadcast(0, {"w": torch.full((2,), weight)}), (), computed).digest(Slim(), records)
+
+    assert len({of(), of(weight=1.0 + 2**-23), of(computed="another"), of(records="others")}) == 4
+    assert of() == of()
 
 
 class HiddenDropout(nn.Module):

@@ -166,7 +166,7 @@ def test_a_run_does_not_go_on_with_a_lost_or_an_older_ledger(tmp_path):
 
 def test_a_run_does_not_go_on_with_another_loss(tmp_path):
     settings = stopped(tmp_path / "run")
-    with pytest.raises(RunError, match="belongs to another run: its model is"):
+    with pytest.raises(RunError, match="was started with another loss"):
         fedfdp.train(**settings, loss=mixed_value)
 
 

@@ -1,5 +1,6 @@
 """A ledger under budgets, replays and filters. Crashes and tampering are in test_journal.py."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,12 @@ def test_a_refused_charge_writes_nothing_and_cheaper_ones_may_still_fit(tmp_path
         with pytest.raises(BudgetError, match=r"client 'alice': round 9 does not fit epsilon = 0\.3"):
             account.charge(9, "more", STEP, replayable=True)
         assert (path.read_bytes(), account.epsilon()) == before
+    with ledger(budget=1.0, accountant="filter") as account:
+        assert spend(account, range(100)) > 0
+        with pytest.raises(BudgetError):
+            account.charge(200, "more", STEP, replayable=True)
         assert account.afford(CHEAP)
-        assert account.charge(9, "less", CHEAP, replayable=True) == 0
+        assert account.charge(200, "less", CHEAP, replayable=True) == 0
     assert epsilon([Event(0.05, (2.0, 5.0), 3)], 1e-5) <= 0.3 < epsilon([Event(0.05, (2.0, 5.0), 4)], 1e-5)
 
 
@@ -84,15 +89,17 @@ def test_replays_are_free_and_anything_else_is_a_new_attempt(tmp_path: Path) -> 
         assert account.charge(0, "b", STEP, replayable=True) == 1  # another broadcast: never the same noise
         assert account.charge(0, "a", STEP, replayable=True) == 0
         assert account.charge(0, "a", STEP, replayable=False) == 2  # its answer is gone: a fresh one is paid for
-        assert account.charge(0, "a", CHEAP, replayable=True) == 3  # the same question at another price
         assert account.charge(1, "a", STEP, replayable=True) == 0
         total = account.epsilon()
-        assert total == epsilon([Event(0.05, (2.0, 5.0), 4), *CHEAP], 1e-5)
+        assert total == epsilon([Event(0.05, (2.0, 5.0), 4)], 1e-5)
     with ledger(path) as account:  # and it knows them after it was closed
         assert account.epsilon() == total
         assert account.charge(0, "b", STEP, replayable=True) == 1
-        assert account.charge(0, "c", STEP, replayable=True) == 4
-        assert [entry.attempt for entry in account.entries()] == [0, 1, 2, 3, 0, 4]
+        assert account.charge(0, "c", STEP, replayable=True) == 3
+        assert [entry.attempt for entry in account.entries()] == [0, 1, 2, 0, 3]
+    with ledger(accountant="filter") as account:
+        assert account.charge(0, "a", STEP, replayable=True) == 0
+        assert account.charge(0, "a", CHEAP, replayable=True) == 1  # the same question at another price
 
 
 def test_a_replay_needs_no_room_in_the_budget() -> None:
@@ -101,6 +108,135 @@ def test_a_replay_needs_no_room_in_the_budget() -> None:
     assert account.charge(2, "request 2", STEP, replayable=True) == 0
     with pytest.raises(BudgetError):
         account.charge(2, "request 2", STEP, replayable=False)
+
+
+PLAIN, JOINT = Event(0.1, (2.0,)), Event(0.1, (2.0, 5.0))
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        (JOINT,),  # one local step after two
+        (Event(0.1, (2.0,), 16), JOINT),  # seventeen
+        (PLAIN, PLAIN),  # another method, which releases no loss
+        (PLAIN,),
+        (Event(0.1, (2.0,)), Event(0.1, (2.0, 5.0)), Event(0.1, (2.0, 5.0))),
+    ],
+    ids=["K = 1", "K = 17", "no loss", "a part", "more"],
+)
+def test_a_fixed_schedule_has_one_price(tmp_path: Path, accountant: str, other: tuple[Event, ...]) -> None:
+    """Kinds of events that were seen before are not enough: how many of each must be fixed beforehand too."""
+    path = tmp_path / "ledger.jsonl"
+    with ledger(path, accountant=accountant) as account:
+        assert account.takes(other)
+        account.charge(0, "a", (PLAIN, JOINT), replayable=True)
+    with ledger(path, accountant=accountant) as account:  # it knows its price after it was closed
+        assert not account.takes(other)
+        with pytest.raises(RunError, match=r"round 1 costs .*, the first cost 1 × \(q 0.1, σ 1.857\) and 1 × .*filter"):
+            account.charge(1, "b", other, replayable=True)
+        assert account.history == ((0.1, JOINT.sigma_effective, 1), (0.1, 2.0, 1))
+        assert account.charge(1, "b", (JOINT, PLAIN), replayable=True) == 0  # in any order
+        # Given the batch, other releases of the same σ_eff are the same mechanism to an attacker: (σ⁻² + σ_l⁻²)^(−½).
+        assert account.takes((Event(0.1, (2.0, 5.0)), Event(0.1, (4.0, 4.0, 4.0, 4.0))))
+    assert ledger(accountant="filter").takes(other)
+
+
+def test_what_is_released_before_the_first_round_does_not_set_the_price(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    with ledger(path) as account:
+        account.charge_before("ranges", [Event(1.0, (40.0,))])
+        account.charge(0, "a", STEP, replayable=True)
+        account.charge_before("ranges", [Event(1.0, (40.0,))])  # a resumed run comes here again
+        with pytest.raises(RunError, match="the first cost"):
+            account.charge_before("more", [Event(1.0, (40.0,))])
+    with ledger(path) as account:
+        account.charge_before("ranges", [Event(1.0, (40.0,))])
+        account.charge(1, "b", STEP, replayable=True)
+        assert account.epsilon() == epsilon([Event(1.0, (40.0,)), Event(0.05, (2.0, 5.0), 2)], 1e-5)
+
+
+def test_the_filter_keeps_one_order_whatever_the_prices_are(tmp_path: Path) -> None:
+    """Fully adaptive: Σ of the Rényi costs at the order of the first round stays within that order's share of ε.
+
+    The order is worked out here from dp-accounting's curves, for the first round alone; later prices do not move it.
+    """
+    import numpy as np
+    from dp_accounting.rdp import RdpAccountant
+
+    from fedfdp.privacy.accounting.rdp import ORDERS
+
+    def curve(event: Event) -> np.ndarray:
+        made = RdpAccountant(ORDERS)
+        made.compose(event.to_dp_event())
+        return np.array(made.rdp)
+
+    alphas = np.array(ORDERS, dtype=float)
+    room = 2.0 - (np.log1p(-1 / alphas) - (np.log(1e-5) + np.log(alphas)) / (alphas - 1))
+    best = int(np.argmax(room / curve(Event(0.1, (2.0, 5.0)))))
+    prices = [(Event(0.1, (2.0, 5.0)),), (Event(0.05, (1.8,), 3),), (Event(0.2, (4.0,)),), (Event(0.01, (3.0,), 7),)]
+    path, spent = tmp_path / "ledger.jsonl", 0.0
+    for round in range(400):  # opened anew each time: the order must come from the file's first round
+        price = prices[round % 4]
+        cost = sum(curve(event)[best] for event in price)
+        with ledger(path, budget=2.0, accountant="filter") as account:
+            if spent + cost > room[best]:
+                with pytest.raises(BudgetError):
+                    account.charge(round, "r", price, replayable=True)
+                break
+            account.charge(round, "r", price, replayable=True)
+            spent += cost
+            assert account.epsilon() == 2.0
+    assert 4 < round < 399
+
+
+def in_a_fork(path: Path, act) -> str:
+    """What a forked child says of it: the error, or nothing."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            act()
+            said = ""
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        path.write_text(said)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return path.read_text()
+
+
+@pytest.mark.parametrize("where", ["file", "memory"])
+def test_a_forked_child_cannot_spend_its_parents_budget_again(tmp_path: Path, where: str) -> None:
+    path = tmp_path / "ledger.jsonl" if where == "file" else None
+    account = ledger(path, budget=0.3)
+    account.charge(0, "a", STEP, replayable=True)
+    said = in_a_fork(tmp_path / "said", lambda: spend(account, range(1, 100)))
+    assert f"opened by process {os.getpid()} and cannot be used in a fork of it" in said
+    assert said.startswith("RunError: ")
+    assert spend(account, range(1, 100)) == 2  # three in all fit, and the parent has them
+    if path is None:
+        return
+    assert "RunError" in in_a_fork(tmp_path / "said", account.sync)
+    assert in_a_fork(tmp_path / "said", account.close) == ""
+    assert "another process is writing" in in_a_fork(tmp_path / "said", lambda: ledger(path, budget=0.3))
+    account.close()
+    assert in_a_fork(tmp_path / "said", lambda: ledger(path, budget=0.3).close()) == ""  # its own is its to use
+    assert len(path.read_text().splitlines()) == 4
+
+
+def test_a_child_that_outlives_its_parent_does_not_keep_the_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    account, (read, write) = ledger(path), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.read(read, 1)
+        os._exit(0)
+    try:
+        account.close()
+        ledger(path).close()  # although the child is there still
+    finally:
+        os.write(write, b"x")
+        os.waitpid(pid, 0)
 
 
 def test_entries_are_what_was_charged(tmp_path: Path) -> None:
@@ -206,9 +342,9 @@ def test_thousands_in_step_cost_the_accounting_of_one(monkeypatch: pytest.Monkey
 
 def test_only_the_dearest_histories_are_priced(monkeypatch: pytest.MonkeyPatch) -> None:
     clients = book(None, {f"client {i}": None for i in range(50)}, accountant="rdp")
+    clients.ledger("client 0").charge_before("ranges", CHEAP)
     for i in range(50):
         clients.ledger(f"client {i}").charge(0, "r", (Event(0.05, (2.0,), i + 1),), replayable=True)
-    clients.ledger("client 0").charge(1, "r", CHEAP, replayable=True)
     exact = max(clients.ledger(f"client {i}").epsilon() for i in range(50))
     asked = []
     monkeypatch.setattr(Ledger, "epsilon", lambda ledger, *_: asked.append(ledger.client) or 1.0)

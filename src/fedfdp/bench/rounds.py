@@ -23,7 +23,7 @@ from fedfdp.engines.local import LocalEngine
 from fedfdp.learner import Learner, cross_entropy
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
-from fedfdp.privacy.randomness import Seeded
+from fedfdp.privacy.randomness import Key, Seeded
 from fedfdp.records import Weights
 
 RATE = 0.25  # q
@@ -61,6 +61,13 @@ class Task:
         return self.algorithm.init(weights, Population(len(sizes), sum(sizes), min(sizes), CLASSES), self.privacy)
 
 
+class SameForAll(Seeded):
+    """Numbers that do not depend on what is asked, so that every peer sees the same samples; nobody is protected."""
+
+    def _name(self, key: Key) -> bytes:
+        return super()._name(key._replace(request=""))
+
+
 class Round:
     """Counts rounds, and knows which records each client draws in one."""
 
@@ -75,7 +82,9 @@ class Round:
         self.round += 1
         self.drawn = []
         for data in self.federation.clients:
-            client = LocalClient(data, self.learner, privacy=self.task.privacy, randomness=Seeded(0), round=self.round)
+            client = LocalClient(
+                data, self.learner, privacy=self.task.privacy, randomness=SameForAll(0), round=self.round
+            )
             self.drawn.append(data.train.index[client.poisson(0)])
 
 
@@ -108,7 +117,7 @@ class OurRound(Round):
         book = LedgerBook.open(None, data="", config="", budgets=budgets, delta=task.privacy.delta)
         self.algorithm = task.algorithm
         self.engine = LocalEngine(
-            self.federation, self.learner, self.algorithm, privacy=task.privacy, randomness=Seeded(0), book=book
+            self.federation, self.learner, self.algorithm, privacy=task.privacy, randomness=SameForAll(0), book=book
         )
 
     def prepare(self) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedfdp.data.facts import Range
 from fedfdp.errors import DataError
 from fedfdp.privacy.randomness import Key, Randomness
+from fedfdp.records import digest
 
 LEAST, MOST = -20, 40  # powers of two between which sizes are told apart
 BINS = 64  # of a grid between given bounds
@@ -54,7 +55,9 @@ def released(exact: Floats, columns: int, sigma: float, randomness: Randomness, 
     """A holder's counts with noise: the only thing that leaves it."""
     scale = sigma * columns**0.5
     noised = torch.from_numpy(exact.copy())
-    randomness.noised_(noised[None], [Key(client, 0, 0, "ranges")], scale=scale, divisors=[1.0])
+    # Of other counts or with another σ it is another release, and takes other noise.
+    key = Key(client, 0, 0, "ranges", digest(noised, scale))
+    randomness.noised_(noised[None], [key], scale=scale, divisors=[1.0])
     return noised.numpy()
 
 

@@ -45,6 +45,18 @@ class Shard:
         """Whose the records are; None where each stands for itself."""
         return None if self.unit is None else People.of(self.unit[self.index])
 
+    @cached_property
+    def digest(self) -> str:
+        """Of every record, in order, and of whose each is: the same wherever they are kept."""
+        sha = hashlib.sha256(f"{self.x.dtype}{self.x.shape[1:]}{self.y.dtype}{self.y.shape[1:]}{len(self)}".encode())
+        for positions in torch.split(torch.arange(len(self)), 4096):
+            for part in self.take(positions):
+                sha.update(part.contiguous().numpy().data)
+        if self.people is not None:
+            sha.update(self.people.order.contiguous().numpy().data)
+            sha.update(self.people.counts.contiguous().numpy().data)
+        return sha.hexdigest()
+
     def take(self, positions: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The records at these positions within the shard, or all of them."""
         index = self.index if positions is None else self.index[positions]

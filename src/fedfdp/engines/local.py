@@ -3,6 +3,7 @@
 A client's cost is in its ledger before its batch is drawn; one that cannot afford the round does not take part.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -15,8 +16,10 @@ from fedfdp import ranges
 from fedfdp import weights as w
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.client import Answer, LocalClient, Prefetched, exact, named_like, noise_gradients_
+from fedfdp.config import algorithm_settings
 from fedfdp.data import ClientData, Federation
 from fedfdp.errors import BudgetError, FedFDPError
+from fedfdp.identity import identity
 from fedfdp.learner import Learner
 from fedfdp.parallel import ahead
 from fedfdp.privacy.accounting import Event
@@ -47,6 +50,8 @@ class LocalEngine:
     ) -> None:
         self.federation, self.learner, self.algorithm = federation, learner, algorithm
         self.privacy, self.book = privacy, book
+        self._method = identity(type(algorithm))
+        self._computed: tuple[Algorithm | None, str] = (None, "")
         self.randomness = randomness
         by_record = all(client.train.unit is None for client in federation.clients)
         self.fused = fused and privacy is not None and not learner.stochastic and by_record
@@ -61,7 +66,7 @@ class LocalEngine:
         self.local_losses = {}
         if self.privacy is not None:
             self._check(broadcast)
-        request = Request(broadcast, self.algorithm.events(broadcast, self.privacy)) if self.privacy else None
+        request = self._request(broadcast) if self.privacy else None
         wanted = set(self.clients if asked is None else asked)
         for wave in self._waves([client for client in self.federation.clients if client.name in wanted]):
             clients = []
@@ -79,6 +84,19 @@ class LocalEngine:
         """Before a record is read or a ledger charged: numbers out of range are refused, from public values alone."""
         ranges.check(broadcast, type(broadcast).__name__)
         ranges.BOUND.check("clip", self.algorithm.coefficient(broadcast, self.privacy).clip)
+
+    def _request(self, broadcast: Any) -> "Request":
+        assert self.privacy is not None
+        if self._computed[0] is not self.algorithm:
+            self._computed = self.algorithm, self._how_computed(self.privacy)
+        return Request(broadcast, self.algorithm.events(broadcast, self.privacy), self._computed[1])
+
+    def _how_computed(self, p: DPSGD) -> str:
+        """A digest of all that decides what a client answers to a broadcast, but for its records and its memory."""
+        method = [algorithm_settings(self.algorithm), self._method]
+        step = [p.q, p.clip, p.noise, p.sigma_loss, p.sigma_count]
+        how = [self.learner.identity, self.learner.device.type, self.fused]  # the last two decide how sums are rounded
+        return digest([method, step, how], travelled=True)
 
     def _waves(self, clients: Sequence[ClientData]) -> Iterator[Sequence[ClientData]]:
         """The clients in groups whose batches and sums fit in memory together."""
@@ -101,20 +119,27 @@ class LocalEngine:
 
     def _admit(self, data: ClientData, round: int, memory: Any, request: "Request | None") -> LocalClient | None:
         """The client, once the round is paid for; None where it cannot be."""
-        attempt = 0
         if self.privacy is not None:
             ranges.check(memory, type(memory).__name__)
+        attempt, asked = 0, ""
+        repeatable = self.randomness.repeatable
+        if request is not None:
+            asked = request.digest(memory, data.train.digest if repeatable else "")
         if self.book is not None and request is not None:
             try:
-                attempt = self.book.ledger(data.name).charge(
-                    round, request.digest(memory), request.events, replayable=self.randomness.repeatable
-                )
+                attempt = self.book.ledger(data.name).charge(round, asked, request.events, replayable=repeatable)
             except BudgetError:
                 self.unable.add(data.name)
                 return None
             self.unable.discard(data.name)
         return LocalClient(
-            data, self.learner, privacy=self.privacy, randomness=self.randomness, round=round, attempt=attempt
+            data,
+            self.learner,
+            privacy=self.privacy,
+            randomness=self.randomness,
+            round=round,
+            attempt=attempt,
+            request=asked,
         )
 
     def _prefetch(self, clients: Sequence[LocalClient], broadcast: Any) -> Iterator[LocalClient]:
@@ -126,7 +151,7 @@ class LocalEngine:
         x, y = self._records_of(clients, batches)
         sizes = [len(batch) for batch in batches]
         coefficient = self.algorithm.coefficient(broadcast, self.privacy)
-        key = Key("", broadcast.round, clients[0].attempt, f"pass from {clients[0].name}")
+        key = Key("", broadcast.round, clients[0].attempt, f"pass from {clients[0].name}", clients[0].request)
         with self.learner.randomly(self.randomness, key):
             total = self.learner.clipped(broadcast.weights, x, y, coefficient, sizes)
         weights = total.flat.shape[1]
@@ -165,21 +190,27 @@ class LocalEngine:
 
 
 class Request:
-    """What a round asks of a client and what that costs: the same for all, but for what each remembers."""
+    """What a round asks of a client and what that costs: the same for all, but for what each remembers and holds.
 
-    def __init__(self, broadcast: Any, events: Sequence[Event]) -> None:
+    `computed` says by which method, settings, model and loss the answer is made.
+    """
+
+    def __init__(self, broadcast: Any, events: Sequence[Event], computed: str) -> None:
         self.events = tuple(events)
-        self._broadcast = digest(broadcast)
+        self._asked = digest(broadcast, computed, travelled=True)
         self._known: dict[str, str] = {}  # by content, where a memory is a few numbers: most clients' are equal
 
-    def digest(self, memory: Any) -> str:
-        """Of all that an answer depends on besides the client's records."""
+    def digest(self, memory: Any, records: str) -> str:
+        """Of all that an answer depends on; `records` is the digest of the client's own."""
+        return hashlib.sha256(f"{self._with(memory)} {records}".encode()).hexdigest()
+
+    def _with(self, memory: Any) -> str:
         held = [getattr(memory, entry.name) for entry in fields(memory)]
         if not all(isinstance(value, int | float | str | None) for value in held):
-            return digest(self._broadcast, memory)
+            return digest(self._asked, memory, travelled=True)
         content = repr(held)
         if content not in self._known:
-            self._known[content] = digest(self._broadcast, memory)
+            self._known[content] = digest(self._asked, memory, travelled=True)
         return self._known[content]
 
     def covers(self, released: Sequence[Event]) -> bool:

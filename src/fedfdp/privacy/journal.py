@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ class Journal:
         self._lines = 0
         self._sum = _SEED
         self._usable = False
+        self._process = os.getpid()
+        _open.add(self)
 
     @classmethod
     def open(cls, path: Path, *, sync: bool) -> "Journal":
@@ -90,6 +93,8 @@ class Journal:
 
     def append(self, entry: Mapping[str, object]) -> None:
         """On return the line is written, or an error says that this journal can no longer be used."""
+        if os.getpid() != self._process:
+            raise inherited(self.path, self._process)
         if not self._usable:
             raise RunError(f"{self.path}: the ledger is closed or could not be written; open it again to go on")
         body = json.dumps({"n": self._lines, **entry}, separators=(",", ":"), allow_nan=False)[:-1].encode()
@@ -113,6 +118,8 @@ class Journal:
                 yield json.loads(line)
 
     def sync(self) -> None:
+        if os.getpid() != self._process:
+            raise inherited(self.path, self._process)
         os.fsync(self._head)
         os.fsync(self._file)
 
@@ -125,6 +132,14 @@ class Journal:
         os.close(self._head)
         os.close(self._file)
         self._file = -1
+
+    def _leave(self) -> None:
+        """In a forked child: the file and its lock stay with the parent, which ends them by itself."""
+        self._usable = False
+        if self._file >= 0:
+            os.close(self._head)
+            os.close(self._file)
+            self._file = -1
 
     def _accept(self, line: bytes, header: Mapping[str, object]) -> Iterator[dict[str, Any]]:
         """One complete line: it must follow from the one before, and the first must be the header expected."""
@@ -176,6 +191,25 @@ class Journal:
 
     def _damaged(self, what: str) -> RunError:
         return RunError(f"{self.path}: this ledger cannot be trusted: {what}; restore it, or begin a new run")
+
+
+def inherited(what: object, process: int) -> RunError:
+    """Why a forked child cannot go on with a ledger: a lock is shared by a fork, and a budget would be spent twice."""
+    return RunError(
+        f"{what} was opened by process {process} and cannot be used in a fork of it ({os.getpid()}); "
+        f"open it, or start the run, in the child itself"
+    )
+
+
+_open: "weakref.WeakSet[Journal]" = weakref.WeakSet()
+
+
+def _leave_all() -> None:
+    for journal in list(_open):
+        journal._leave()
+
+
+os.register_at_fork(after_in_child=_leave_all)
 
 
 def head_of(path: Path) -> Path:

@@ -6,6 +6,7 @@ A ledger never gives anything back, and never trusts who asks: the budget is che
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any
 from fedfdp.errors import BudgetError, RunError, SettingError, nearest
 from fedfdp.privacy.accounting.accountant import history_epsilon
 from fedfdp.privacy.accounting.events import Adjacency, Event, History, contains, history_of, merge
-from fedfdp.privacy.journal import Journal
+from fedfdp.privacy.journal import Journal, inherited
 from fedfdp.privacy.limit import AdaptiveSchedule, FixedSchedule, Limit, check_enforcer
 
 
@@ -42,6 +43,7 @@ class LedgerBook(AbstractContextManager["LedgerBook"]):
         if self.accountant == "filter" and None in budgets.values():
             raise SettingError("budget", None, "a filter stops at a budget", "set epsilon, or use pld or rdp")
         self._journal = journal
+        self._process = os.getpid()  # a copy of this book in a forked child would spend everything a second time
         self._limits: dict[float | None, Limit] = {}
         self._ledgers = {client: Ledger(self, client, budget) for client, budget in budgets.items()}
 
@@ -138,6 +140,10 @@ class LedgerBook(AbstractContextManager["LedgerBook"]):
             self._limits[budget] = FixedSchedule(budget, self.delta, self.accountant)
         return self._limits[budget]
 
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise inherited(self._journal.path if self._journal else "this ledger", self._process)
+
     def _write(self, entry: Entry) -> None:
         if self._journal is not None:
             events = [[event.q, list(event.sigmas), event.count] for event in entry.events]
@@ -145,11 +151,17 @@ class LedgerBook(AbstractContextManager["LedgerBook"]):
 
 
 class Ledger(AbstractContextManager["Ledger"]):
-    """One client's account: its history, its budget, and which request was answered by which attempt."""
+    """One client's account: its history, its budget, and which request was answered by which attempt.
+
+    Under `pld` and `rdp` every round has the price of the first: their numbers are for schedules fixed beforehand, and
+    a server that picks a price by what it has seen has fixed nothing. What a round releases may differ: at one price,
+    each is dominated by the same pair of distributions, whatever was seen before it. A filter takes any price.
+    """
 
     def __init__(self, book: LedgerBook, client: str, budget: float | None) -> None:
         self.client, self.budget = client, budget
         self.history: History = ()
+        self.price: History = ()  # of the first round
         self._book = book
         self._attempts: dict[int, bytes] = {}  # by round, the digest of the request of each attempt
         self._limit: Limit | None = None if book.accountant == "filter" else book._limit(budget, ())
@@ -177,6 +189,14 @@ class Ledger(AbstractContextManager["Ledger"]):
         """Whether a new charge of these events fits. A replay needs no room: `charge` knows."""
         return self._limit_for(events).affords(self.history, _history(tuple(events)))
 
+    def takes(self, events: Sequence[Event]) -> bool:
+        """Whether a round of these events has a price that this ledger allows, if there is room for it."""
+        return self._book.accountant == "filter" or _history(tuple(events)) == (self.price or _history(tuple(events)))
+
+    def charge_before(self, what: str, events: Sequence[Event]) -> None:
+        """Pays for what is released once, before the first round; asked again, the same is free."""
+        self._charge(BEFORE, what, tuple(events), replayable=True)
+
     def charge(self, round: int, request: str, events: Sequence[Event], *, replayable: bool) -> int:
         """Pays for a request and returns its attempt number; once this returns, it is written.
 
@@ -187,10 +207,20 @@ class Ledger(AbstractContextManager["Ledger"]):
         events = tuple(events)
         if round < 0 or not events:
             raise SettingError("round", round, "a charge has a round of at least 0 and at least one event")
+        return self._charge(round, request, events, replayable)
+
+    def _charge(self, round: int, request: str, events: tuple[Event, ...], replayable: bool) -> int:
+        self._book._check_process()
         digest = _request_digest(request, events)
         before = self._attempts.get(round, b"")
         if replayable and digest in (known := _split(before)):
             return known.index(digest)
+        if self.price and (round == BEFORE or not self.takes(events)):
+            raise RunError(
+                f"client {self.client!r}: round {round} costs {in_words(_history(events))}, the first cost "
+                f"{in_words(self.price)}; {self._book.accountant} is for rounds of one price: keep to it, or begin a "
+                f"ledger with the filter (adaptive = True in a method)"
+            )
         limit = self._limit_for(events)
         if not limit.affords(self.history, _history(events)):
             raise BudgetError(
@@ -240,12 +270,15 @@ class Ledger(AbstractContextManager["Ledger"]):
     def _restore(self, entry: Entry) -> None:
         self._limit = self._limit_for(entry.events)
         self.history = _together(self.history, _history(entry.events))
+        if entry.round != BEFORE:
+            self.price = self.price or _history(entry.events)
         before = self._attempts.get(entry.round, b"")
         if entry.attempt != len(before) // _DIGEST:
             raise RunError(f"client {self.client!r}: attempt {entry.attempt} of round {entry.round} is out of order")
         self._attempts[entry.round] = before + bytes.fromhex(entry.request)
 
 
+BEFORE = -1  # the round of what is released before the first
 _DIGEST = 16
 
 _history = lru_cache(maxsize=1024)(history_of)
@@ -260,6 +293,10 @@ def _request_digest(request: str, events: tuple[Event, ...]) -> bytes:
 @lru_cache(maxsize=1024)
 def _price(events: tuple[Event, ...]) -> str:
     return repr([(event.q, event.sigmas, event.count) for event in events])
+
+
+def in_words(price: History) -> str:
+    return " and ".join(f"{count} × (q {q:g}, σ {sigma:.4g})" for q, sigma, count in price)
 
 
 def _split(digests: bytes) -> list[bytes]:

@@ -1,7 +1,8 @@
-"""Where batches and noise come from: a key of (client, round, attempt, purpose), never global state.
+"""Where batches and noise come from: a key of (client, round, attempt, purpose, request), never global state.
 
 Seeded randomness makes experiments repeatable. It protects nobody who knows the seed: a deployment draws from the
-operating system's entropy.
+operating system's entropy. The request is a digest of all that an answer depends on, so no two different questions meet
+the same noise: subtracting their answers would cancel it, without knowing the seed.
 """
 
 import hashlib
@@ -19,8 +20,10 @@ from torch import Tensor
 from fedfdp.privacy import streams
 
 Floats = NDArray[np.float64]
-# How numbers come of a seed. A run that was begun with others cannot go on: a round repeated would not be the same.
-STREAMS = "philox4x32-10, box-muller"
+# How numbers come of a seed, and what decides them. A run that was begun with others cannot go on: a round repeated
+# would not be the same.
+STREAMS = "philox4x32-10, box-muller, by request"
+FRESH = "the operating system's"
 
 
 class Key(NamedTuple):
@@ -30,6 +33,7 @@ class Key(NamedTuple):
     round: int
     attempt: int
     purpose: str
+    request: str = ""  # what is asked of the client; what protects nobody may go without
 
 
 class Randomness(Protocol):
@@ -93,7 +97,8 @@ class Seeded:
         return np.frombuffer(digests, dtype=np.uint32).reshape(-1, 4)
 
     def _name(self, key: Key) -> bytes:
-        return f"{self.seed}\x00{key.client}\x00{key.round}\x00{key.attempt}\x00{key.purpose}".encode()
+        name = f"{self.seed}\x00{key.client}\x00{key.round}\x00{key.attempt}\x00{key.purpose}"
+        return (f"{name}\x00{key.request}" if key.request else name).encode()
 
 
 def to_unit(words: NDArray[np.uint64]) -> Floats:

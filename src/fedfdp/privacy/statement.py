@@ -68,8 +68,10 @@ class Statement:
         found = []
         if self.repeatable:
             found.append(
-                "batches and noise came from a configured seed: this was a simulation. Against anyone who knows the "
-                "seed there is no privacy at all; a deployment draws from the operating system's entropy"
+                "batches and noise came from a configured seed: this was a simulation. The same run again gives the "
+                "same bits, so nothing new; a run with any other setting, model, loss or record draws other noise, and "
+                "counts by itself. Against anyone who knows the seed there is no privacy at all; a deployment draws "
+                "from the operating system's entropy"
             )
         smallest = min((account.records for account in self.accounts), default=1)
         if warning := delta_warning(self.privacy.delta, smallest):

@@ -195,7 +195,7 @@ class Node(AbstractContextManager["Node"]):
             return lambda: self._reply(question, known.upload)
         if engine.privacy is not None:
             events = method.events(broadcast, engine.privacy)
-            self.policy.check_price(events, engine.privacy, method, self.ledger.history)
+            self.policy.check_price(events, engine.privacy, method, self.ledger)
             if not engine.randomness.repeatable and not self.ledger.afford(events):
                 return lambda: self._unable(question)
         return lambda: self._train(question, agreed, broadcast, before, (run, request))

@@ -15,8 +15,9 @@ from fedfdp.engines.flower.settings import loopback
 from fedfdp.engines.flower.terms import Terms
 from fedfdp.errors import SettingError
 from fedfdp.models import MODELS
-from fedfdp.privacy.accounting.events import Event, History, history_of
+from fedfdp.privacy.accounting.events import Event, history_of
 from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.privacy.ledger import Ledger, in_words
 from fedfdp.settings import parse
 
 
@@ -58,7 +59,7 @@ class Policy:
         if terms.privacy is None:
             _refuse(self.without_privacy, "without_privacy", "training without privacy")
 
-    def check_price(self, events: tuple[Event, ...], privacy: DPSGD, method: Algorithm, spent: History) -> None:
+    def check_price(self, events: tuple[Event, ...], privacy: DPSGD, method: Algorithm, ledger: Ledger) -> None:
         """The round's noise and sampling; and, except under a filter, that its price is the one agreed at the start.
 
         A coordinator that chooses σ or q by what it has seen is adaptive: only the filter's bound holds then.
@@ -69,15 +70,17 @@ class Policy:
         _refuse(privacy.q <= self.max_q, "max_q", f"q = {privacy.q:g}")
         steps = sum(event.count for event in events)
         _refuse(steps <= self.max_steps, "max_steps", f"{steps:.6g} batches in a round")
-        claimed = self.accountant != "filter" or self.delta <= privacy.delta
-        _refuse(claimed, "delta", f"delta = {privacy.delta:g}: this ledger is a filter for {self.delta:g}")
-        if self.accountant != "filter":
-            fixed = not method.adaptive and (not spent or _kinds(history_of(events)) <= _kinds(spent))
-            _refuse(fixed, "accountant", "a price that differs from the one this ledger began with")
-
-
-def _kinds(history: History) -> set[tuple[float, float]]:
-    return {(q, sigma) for q, sigma, _ in history}
+        if self.accountant == "filter":
+            claimed = self.delta <= privacy.delta
+            _refuse(claimed, "delta", f"delta = {privacy.delta:g}: this ledger is a filter for {self.delta:g}")
+            return
+        _refuse(not method.adaptive, "accountant", f"{method.name}, whose price reacts to the run: it takes a filter")
+        if not ledger.takes(events):
+            raise RefusalError(
+                f"policy.accountant = {self.accountant!r} keeps every round of every run at the price of the first, "
+                f"{in_words(ledger.price)}; asked: {in_words(history_of(events))}. Keep that price, or ask the owner "
+                f'for a node with accountant = "filter"'
+            )
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,11 @@ from torch import Tensor
 from fedfdp import ranges
 from fedfdp.fairness.coefficients import Coefficient, PaperClip
 from fedfdp.learner import Learner
+from fedfdp.privacy.accounting import epsilon
 from fedfdp.privacy.audit.release import ReleaseFinding, ReleaseGame
+from fedfdp.privacy.audit.separation import World
 from fedfdp.privacy.clipping import ClippedSum, clipped_sum
-from fedfdp.privacy.randomness import Floats, Key, Randomness
+from fedfdp.privacy.randomness import Floats, Key, Randomness, Seeded
 from fedfdp.records import Weights
 
 _NO_BOUND = ranges.BOUND.high
@@ -46,6 +48,44 @@ class LessNoise:
 
     def state(self, key: Key) -> Tensor:
         return self.source.state(key)
+
+
+@dataclass(frozen=True)
+class OneNoise(Seeded):
+    """The numbers of a seed whatever is asked: two runs that have it meet the same noise."""
+
+    def _name(self, key: Key) -> bytes:
+        return super()._name(key._replace(request=""))
+
+
+@dataclass(frozen=True)
+class TwoRuns(ReleaseGame):
+    """Every client in a second run with four times the noise. Noise that both share is taken off by 4·u₁ − u₂."""
+
+    @property
+    def claimed(self) -> float:
+        runs = [self._once(sigma) for sigma in (self.sigma, 4 * self.sigma)]
+        return epsilon([event for run in runs for event in run.algorithm.events(None, run.privacy)], self.delta)
+
+    def _once(self, sigma: float) -> ReleaseGame:
+        return ReleaseGame(sigma=sigma, q=self.q, clip=self.clip, sigma_loss=self.sigma_loss, delta=self.delta)
+
+    def play(
+        self,
+        trials: int,
+        randomness: Randomness,
+        *,
+        learner: type[Learner] = Learner,
+        on_progress: Callable[[int], None] = lambda done: None,
+    ) -> tuple[World, World]:
+        one = self._once(self.sigma).play(trials, randomness, learner=learner, on_progress=on_progress)
+        other = self._once(4 * self.sigma).play(trials, randomness, learner=learner)
+        names = ("gradient and loss", "gradient")
+        with_canary, without = (
+            {**first, **dict.fromkeys(names, (4 * first["gradient"] - second["gradient"]) / 3)}
+            for first, second in zip(one, other, strict=True)
+        )
+        return with_canary, without
 
 
 @dataclass(frozen=True)
@@ -135,5 +175,6 @@ FAULTS = (
     Fault("a negative coefficient unclipped", learner=AsPrinted),
     Fault("a fixed record in every batch", spoil=lambda source: FixedRecord(source, 1.0)),
     Fault("a sum that overflows", spoil=lambda source: Overflowing(source, 1.0)),
+    Fault("two runs share their noise", spoil=lambda source: OneNoise(0), game=TwoRuns()),
     Fault("the loss released without noise", spoil=lambda source: LessNoise(source, 0.0, "loss ")),
 )
