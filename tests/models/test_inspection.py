@@ -57,7 +57,7 @@ class Centred(nn.Module):
 def test_a_forward_that_mixes_records_is_said():
     (layer,) = inspected(Centred(), input_shape=(8,), outputs=2).layers
     assert layer.rule == "fallback"
-    assert "depend on the other records" in layer.advice
+    assert "depends on the other records" in layer.advice
     assert layer.advice.endswith("keep records apart in forward")
 
 

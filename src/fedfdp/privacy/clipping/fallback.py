@@ -7,14 +7,39 @@ that none is left behind for the next, state.py checks.
 import random
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
+from torch.overrides import TorchFunctionMode
 
 from fedfdp.privacy.clipping.contributions import Contribution, Stored
 from fedfdp.privacy.clipping.fast import Job, buffers_kept, one_loss_a_record
+from fedfdp.privacy.clipping.known import UNWRITTEN
+from fedfdp.privacy.clipping.watch import name_of
+
+
+class _Clean(TorchFunctionMode):
+    """New memory holds zeros, not what other records left there.
+
+    Under torch.func nothing reaches past a tensor into its memory: records are kept apart above it only.
+    """
+
+    def __init__(self, *, batched: bool = False) -> None:
+        super().__init__()
+        self._batched = batched
+
+    def __torch_function__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = name_of(func)
+        if self._batched and name in _INTO_MEMORY:
+            raise RuntimeError(f"{name} reaches past the record")
+        result = func(*args, **(kwargs or {}))
+        return result.zero_() if name in UNWRITTEN and isinstance(result, Tensor) else result
+
+
+_INTO_MEMORY = {"set_", "data=", "resize_", "resize_as_", "as_strided", "as_strided_", "untyped_storage"}
 
 
 def vmap_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution]]:
@@ -27,7 +52,7 @@ def vmap_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution
 
     weights = {name: parameter.detach() for name, parameter in job.params.items()}
     each = vmap(grad_and_value(loss), in_dims=(None, 0, 0), randomness="different")
-    with buffers_kept(job.layers), warnings.catch_warnings():
+    with buffers_kept(job.layers), warnings.catch_warnings(), _Clean(batched=True):
         # vmap runs operations without a batched form one by one, which the log has said
         warnings.filterwarnings("ignore", message="There is a performance drop")
         grads, losses = each(weights, x.detach(), y)
@@ -57,8 +82,8 @@ def alone_losses(job: Job, x: Tensor, y: Tensor) -> Tensor:
     """One loss per record, each in a pass of its own."""
     losses = []
     for i in _with_draws_of_their_own(len(x)):
-        with buffers_kept(job.layers), torch.no_grad():
-            losses.append(one_loss_a_record(job.loss_fn(job.model(x[i : i + 1]), y[i : i + 1]), 1))
+        with buffers_kept(job.layers), torch.no_grad(), _Clean():
+            losses.append(one_loss_a_record(job.loss_fn(job.model(x[i : i + 1].clone()), y[i : i + 1].clone()), 1))
     return torch.cat(losses)
 
 
@@ -69,9 +94,9 @@ def loop_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution
     for i in _with_draws_of_their_own(len(x)):
         weights = {name: parameter.detach().requires_grad_() for name, parameter in job.params.items()}
         buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}
-        with buffers_kept(job.layers), torch.enable_grad():
-            output = functional_call(job.model, {**weights, **buffers}, (x[i : i + 1].detach(),))
-            loss = one_loss_a_record(job.loss_fn(output, y[i : i + 1]), 1)[0]
+        with buffers_kept(job.layers), torch.enable_grad(), _Clean():
+            output = functional_call(job.model, {**weights, **buffers}, (x[i : i + 1].detach().clone(),))
+            loss = one_loss_a_record(job.loss_fn(output, y[i : i + 1].clone()), 1)[0]
         losses.append(loss.detach())
         if loss.requires_grad:
             grads = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)

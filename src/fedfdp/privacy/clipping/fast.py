@@ -78,13 +78,15 @@ _LEFT = frozenset({bool, str, type(None), tuple, list, set, dict, OrderedDict})
 
 
 @contextmanager
-def buffers_kept(layers: Layers) -> Iterator[None]:
-    """Whatever a forward pass does to buffers, or to tensors and numbers that layers keep beside them, is undone.
+def buffers_kept(layers: Layers, *, modules: bool = True) -> Iterator[None]:
+    """Whatever a forward pass does to buffers, to tensors and numbers beside them, and to the layers within is undone.
 
     It would carry records past the noise, or from one record's gradient into another's. What a layer sets up at its
     first pass (hooks, and the flag that says so) is left.
     """
-    places = [place for _, layer in layers for place in (vars(layer), layer._buffers)]
+    places: list[dict[str, Any]] = [place for _, layer in layers for place in (vars(layer), layer._buffers)]
+    if modules:
+        places += [layer._modules for _, layer in layers if layer._modules]
     kept = [(place, place.copy()) for place in places]
     unknown = [value for _, values in kept for value in values.values() if type(value) not in _NEVER_A_TENSOR]
     tensors = [(t, t._version, t.clone()) for t in unknown if isinstance(t, Tensor)]

@@ -46,19 +46,21 @@ _MOVES = """
 H T __getitem__ adjoint broadcast_tensors broadcast_to cat chunk concat concatenate dstack expand expand_as flatten flip
 gather hstack index_select mH mT meshgrid moveaxis movedim narrow one_hot pad permute repeat repeat_interleave reshape
 reshape_as select split split_with_sizes squeeze stack swapaxes swapdims t take_along_dim tensor_split tile transpose
-unbind unflatten unfold unsqueeze view view_as view_as_complex view_as_real vstack
+unbind unflatten unsqueeze view view_as view_as_complex view_as_real vstack
 """
 _PRODUCTS = """
-__matmul__ __rmatmul__ addbmm addmm addmv baddbmm bilinear bmm cdist chain_matmul einsum inner kron linalg_matmul linear
+__matmul__ __rmatmul__ addbmm addmm addmv baddbmm bmm cdist chain_matmul einsum inner kron linalg_matmul linear
 matmul mm multi_dot mv outer scaled_dot_product_attention tensordot
 """
 _LAYERS = """
+batch_norm bilinear channel_shuffle embedding group_norm instance_norm layer_norm native_channel_shuffle rms_norm
+"""
+_OVER_PLACES = """
 adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d
-affine_grid avg_pool1d avg_pool2d avg_pool3d batch_norm channel_shuffle conv1d conv2d conv3d conv_transpose1d
-conv_transpose2d conv_transpose3d embedding fold grid_sample group_norm im2col instance_norm interpolate layer_norm
-local_response_norm lp_pool1d lp_pool2d max_pool1d max_pool1d_with_indices max_pool2d max_pool2d_with_indices max_pool3d
-max_pool3d_with_indices native_channel_shuffle pixel_shuffle pixel_unshuffle rms_norm upsample upsample_bilinear
-upsample_nearest
+affine_grid avg_pool1d avg_pool2d avg_pool3d conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
+fold grid_sample im2col interpolate local_response_norm lp_pool1d lp_pool2d max_pool1d max_pool1d_with_indices
+max_pool2d max_pool2d_with_indices max_pool3d max_pool3d_with_indices pixel_shuffle pixel_unshuffle unfold upsample
+upsample_bilinear upsample_nearest
 """
 _LOSSES = """
 binary_cross_entropy binary_cross_entropy_with_logits cosine_embedding_loss cosine_similarity cross_entropy
@@ -94,12 +96,19 @@ METADATA = _named(
 )
 # The same value: whether it is copied on the way may differ with the number of records.
 UNCHANGED = _named("alias bfloat16 clone contiguous cpu double float half requires_grad_ to type type_as")
+# They give memory as it is.
+UNWRITTEN = _named("empty empty_like new_empty")
 # They make a tensor of numbers that come from elsewhere.
 FOREIGN = _named("as_tensor asarray from_file from_numpy frombuffer tensor")
 
 
 def _always(entry: "Entry", places: "list[Rows]") -> bool:
     return True
+
+
+def _records_first(entry: "Entry", places: "list[Rows]") -> bool:
+    """What looks at neighbouring places, at a distance that a trial may not reach, must not do so across records."""
+    return all(place.dim == 0 for place in places)
 
 
 def _argument(entry: "Entry", position: int, name: str) -> object:
@@ -153,7 +162,8 @@ _CONDITIONS: dict[str, Condition] = {
     "scatter_add": _scatters_within_records,
     "__setitem__": _writes_to_all_records,
 }
-_KNOWN: dict[str, Condition] = {name: _always for names in _LISTS for name in names.split()} | _CONDITIONS
+_KNOWN: dict[str, Condition] = {name: _always for names in _LISTS for name in names.split()}
+_KNOWN |= dict.fromkeys(_OVER_PLACES.split(), _records_first) | _CONDITIONS
 
 
 def condition(name: str) -> Condition | None:

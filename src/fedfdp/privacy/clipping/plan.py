@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from fedfdp.errors import SettingError
 from fedfdp.identity import remembered
 from fedfdp.privacy.clipping.contributions import Contribution, Stored, row_norms, total_norms
-from fedfdp.privacy.clipping.fallback import loop_pass, vmap_pass
+from fedfdp.privacy.clipping.fallback import alone_losses, loop_pass, vmap_pass
 from fedfdp.privacy.clipping.fast import Job, LossFn, Proven, buffers_kept, fast_pass, taped
 from fedfdp.privacy.clipping.groups import Groups, Sums
 from fedfdp.privacy.clipping.rowwise import Mixed, Place, Rows, prove
@@ -30,7 +30,7 @@ from fedfdp.privacy.clipping.watch import Recorder, UnsupportedError
 
 log = logging.getLogger("fedfdp")
 
-RECORDS = 3  # with which a pass is noted; and with one fewer
+RECORDS = 4  # with which a pass is noted; and with one fewer
 AGREE = 1e-3  # relative; kinks crossed by rounding and another order of summation stay below it
 NOTHING = 1e-5
 
@@ -108,7 +108,7 @@ def _set_up(job: Job, x: Tensor, y: Tensor) -> None:
     """One pass over records of zeros: what a model sets up at its first pass is then there, and holds no record."""
     records, targets = (t.new_zeros(2, *t.shape[1:]) for t in (x, y))
     try:
-        with buffers_kept(job.layers), torch.no_grad():
+        with buffers_kept(job.layers, modules=False), torch.no_grad():
             job.loss_fn(job.model(records), targets)
     except Exception:  # a model for other records than these: it is examined as it is
         log.debug("%s does not run on zeros", type(job.model).__name__, exc_info=True)
@@ -116,10 +116,11 @@ def _set_up(job: Job, x: Tensor, y: Tensor) -> None:
 
 def examine(job: Job, x: Tensor, y: Tensor, state: State | None = None) -> tuple[Plan, bool]:
     """A plan, and whether it may be kept."""
-    x, y = _few(x, y)
+    real, reasons = _few(x, y), []
     with Still(), _made_up_weights(job.params):
+        x, y = _usable(job, _made_up(x, y), real)
         losses, alone = loop_pass(job, x, y)
-        reference, reasons = _gradients(alone), []
+        reference = _gradients(alone)
         certain = all(bool(g.isfinite().all()) for g in reference.values())
         for images_last in (True, False):
             try:
@@ -142,14 +143,35 @@ def examine(job: Job, x: Tensor, y: Tensor, state: State | None = None) -> tuple
 
 
 def _few(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """A few records, different and finite ones if there are any."""
+    """A few records of the batch, finite ones."""
     usable = [i for i in range(min(len(x), 8 * RECORDS)) if not x.is_floating_point() or bool(x[i].isfinite().all())]
-    chosen: list[int] = []
-    for i in usable:
-        if len(chosen) < RECORDS and not any(torch.equal(x[i], x[j]) for j in chosen):
-            chosen.append(i)
-    chosen = [*chosen, *usable, *[0] * RECORDS][:RECORDS]
+    chosen = [*usable, *[0] * RECORDS][:RECORDS]
     return x[chosen].nan_to_num() if x.is_floating_point() else x[chosen], y[chosen]
+
+
+def _usable(job: Job, made: tuple[Tensor, Tensor], real: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Made-up records, or the real ones where the model does not take the others."""
+    try:
+        losses = alone_losses(job, *made)
+    except Exception:  # a model for other records than these
+        return real
+    return made if bool(losses.isfinite().all()) else real
+
+
+def _made_up(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Records like these, and all different: real ones hide what they have in common, and none of them decides."""
+    chance = np.random.default_rng(0)  # numpy's: no mode of torch's reaches it
+
+    def like(real: Tensor) -> Tensor:
+        values = real.detach()
+        shape = (RECORDS, *values.shape[1:])
+        if values.is_floating_point():
+            size = float(values.nan_to_num(0, 0, 0).abs().clamp(max=1e6).amax()) if values.numel() else 0.0
+            return (size or 1.0) * torch.from_numpy(np.asarray(chance.standard_normal(shape))).to(values)
+        picked = torch.from_numpy(np.asarray(chance.integers(max(1, len(values)), size=shape))).to(values.device)
+        return values.gather(0, picked) if values.numel() else values.new_zeros(shape)
+
+    return like(x), like(y)
 
 
 @contextmanager

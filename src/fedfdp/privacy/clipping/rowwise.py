@@ -81,11 +81,12 @@ class _Proof:
 
     def step(self, first: Entry, second: Entry) -> Step:
         name = name_of(first.func)
-        if first.func != second.func or first.made != second.made or first.changed != second.changed:
+        alike = (first.func, first.made, first.changed, first.shared)
+        if alike != (second.func, second.made, second.changed, second.shared):
             raise UnsupportedError(f"{name}: other calls are made for more records")
         key, shapes = (self._merged(a, b, name) for a, b in ((first.key, second.key), (first.shapes, second.shapes)))
         self._judge(first, key, shapes, name)
-        return Step(first.func, key, shapes, _grows(key) or _grows(shapes))
+        return Step(first.func, key, shapes, first.shared, _grows(key) or _grows(shapes))
 
     def _merged(self, one: Any, other: Any, name: str) -> Any:
         """The same thing in both passes, with a Size where a whole number differs."""
@@ -122,9 +123,20 @@ class _Proof:
         for reference, place in zip((*entry.made, *entry.changed), places, strict=True):
             if reference not in entry.changed:
                 self.places[reference] = place
-            elif place != self._place(reference):
-                # Other tensors may share its memory: where it keeps its records must not change.
+            elif isinstance(place, Mixed) or place != self._place(reference) or self._kept_apart(reference, place):
+                # Other values may share its memory: where they keep their records must not change.
                 raise UnsupportedError(f"{name}: records are written where none, or others, are kept")
+
+    def _kept_apart(self, reference: Reference, place: Place) -> bool:
+        """Whether records are written into memory that also is a value without records, or the other way round."""
+        first, last = _memory(self.one.samples[reference])
+        for other, sample in self.one.samples.items():
+            if other.kind == "value" and other not in self.places:
+                continue  # it is made later, from values that are judged then
+            start, end = _memory(sample)
+            if start < last and first < end and (self._place(other) is None) != (place is None):
+                return True
+        return False
 
     def _find(
         self, entry: Entry, key: Any, shapes: Any, name: str, read: list[Reference], records: list[Reference]
@@ -157,22 +169,28 @@ class _Proof:
         self, entry: Entry, key: Any, expected: tuple[Shape, ...], name: str, read: list[Reference]
     ) -> list[Place]:
         """Where the results keep their records, seen on random numbers."""
-        bad = Mixed(f"{name}: records meet in it")
+        bad = Mixed(f"{name}: what it gives for a record depends on the other records")
         size = sum(math.prod(s.each if isinstance(s, Size) else s for s in shape) for shape in expected)
         fitting: list[list[Rows]] | None = None
-        for number in range(8 if size < 64 else 3 if size < 4096 else 1):
+        for number in range(9 if size < 64 else 3 if size < 4096 else 2):
             results = self._trial(entry, key, read, number)
             if isinstance(results, Mixed):
                 return [results] * len(expected)
             whole, alone = results
             if len(whole) != len(expected):
                 return [bad] * len(expected)
+            if not self._telling(whole):
+                return [Mixed(f"{name}: no numbers to judge it by")] * len(expected)
             here = [list(self._fits(i, shape, whole, alone)) for i, shape in enumerate(expected)]
             fitting = (
                 here if fitting is None else [[p for p in a if p in b] for a, b in zip(fitting, here, strict=True)]
             )
         assert fitting is not None
         return [places[0] if places else bad for places in fitting]
+
+    @staticmethod
+    def _telling(results: list[Tensor]) -> bool:
+        return all(not bool(r.isnan().double().mean() > 0.5) for r in results if r.is_floating_point() and r.numel())
 
     def _fits(self, index: int, shape: Shape, whole: list[Tensor], alone: list[list[Tensor]]) -> Iterator[Rows]:
         """The ways to divide a result by records in which each part is what the record gives alone."""
@@ -196,32 +214,44 @@ class _Proof:
         chance = np.random.default_rng(number)  # numpy's: no mode of torch's reaches it
         error: Exception | None = None
         large = any(sample.numel() > LARGE for r in read if (sample := self.one.samples[r]).is_floating_point())
-        for draw, most in itertools.product((_narrow,) if large else _DRAWS, (8, 2, 0)):
-            values = {reference: self._drawn(reference, draw, most, chance) for reference in read}
+        scale = (1.0, 1e3, 1e-3)[number % 3]  # what is added before a division hides small numbers, or large ones
+        constants = (True, False) if number == 1 and not large else (False,)
+        for drawn, draw, most in itertools.product(constants, (_narrow,) if large else _DRAWS, (8, 2, 0)):
+            values = {r: self._drawn(r, draw, most, chance, scale, constants=drawn) for r in read}
             try:
                 whole = self._run(entry, key, MANY, values)
+                if drawn and not self._telling(whole):
+                    continue
                 return whole, [self._run(entry, key, 1, self._alone(values, record)) for record in ALONE]
             except Exception as refused:  # a function may refuse numbers outside its domain: others may do
                 error = refused
         return Mixed(f"{name_of(entry.func)}: {str(error).strip().splitlines()[:1] or error}")
 
     def _drawn(
-        self, reference: Reference, draw: Callable[..., Tensor], most: int, chance: np.random.Generator
+        self,
+        reference: Reference,
+        draw: Callable[..., Tensor],
+        most: int,
+        chance: np.random.Generator,
+        scale: float,
+        *,
+        constants: bool,
     ) -> Tensor:
         """A value at random; whole numbers below `most`, or as they are at hand: not every index is valid."""
         sample, place = self.one.samples[reference], self._place(reference)
         if isinstance(place, Order):
             return torch.arange(MANY, device=sample.device)
-        if not isinstance(place, Rows):  # it is the same in every pass; what is trained is made up
-            return sample.double() if sample.dtype == torch.float32 and draw is not _narrow else sample
         shape = list(sample.shape)
-        shape[place.dim] = place.before * MANY * place.after
+        if isinstance(place, Rows):
+            shape[place.dim] = place.before * MANY * place.after
+        elif not constants or not sample.is_floating_point():  # it is the same in every pass
+            return sample.double() if sample.dtype == torch.float32 and draw is not _narrow else sample
         if sample.dtype == torch.bool:
             drawn = torch.from_numpy(np.asarray(chance.random(shape) < 0.5))
         elif sample.is_complex():
             drawn = torch.complex(draw(shape, sample.real, chance), draw(shape, sample.real, chance))
         elif sample.is_floating_point():
-            drawn = draw(shape, sample, chance)
+            drawn = draw(shape, sample, chance) * (1.0 if draw is _unit else scale)
         elif most or not sample.numel():
             drawn = torch.from_numpy(np.asarray(chance.integers(max(most, 1), size=shape))).to(sample.dtype)
         else:
@@ -284,6 +314,12 @@ def _rebuilt(value: Any, pattern: Any, batch: int, values: dict[Reference, Tenso
         parts = [_rebuilt(part, own, batch, values) for part, own in zip(value, pattern, strict=True)]
         return parts if isinstance(value, list) else tuple(parts)
     return value
+
+
+def _memory(sample: Tensor) -> tuple[int, int]:
+    """The memory that a tensor is a part of, from and to."""
+    storage = sample.untyped_storage()
+    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
 
 def _counts(sample: Tensor) -> bool:

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 from fedfdp.errors import SettingError
 from fedfdp.identity import digests
 from fedfdp.privacy.clipping.fast import Job
+from fedfdp.privacy.clipping.layers import named_layers
 
 State = dict[str, str]  # a digest for each attribute and class of each layer, and for the loss
 _COUNTED_ELSEWHERE = frozenset(
@@ -27,23 +29,28 @@ _COUNTED_ELSEWHERE = frozenset(
 
 
 def state_of(job: Job) -> State:
-    """The state now, by the place where it is kept."""
+    """The state now, by the place where it is kept. What is put back after every pass is not looked at."""
     kept: dict[str, object] = {"loss": job.loss_fn}
-    for name, layer in job.layers:
+    for name, layer in named_layers(job.model):  # also those that a pass has added
         start = f"model.{name}".rstrip(".")
-        kept |= {f"{start}.{own}": value for own, value in vars(layer).items() if own not in _COUNTED_ELSEWHERE}
+        for own, value in vars(layer).items():
+            if own not in _COUNTED_ELSEWHERE and not isinstance(value, (int, float, complex, Tensor)):
+                kept[f"{start}.{own}"] = value
+        kept[f"{start}.training"] = layer.training
         kept[f"{start} ({type(layer).__name__})"] = type(layer)
     return digests(kept, job.own)
 
 
 @contextmanager
 def unchanged(job: Job, state: State | None) -> Iterator[None]:
-    """Raises where a pass leaves the state, or a trained weight, other than it was: nothing of it is released then."""
-    before = {name: parameter.detach().clone() for name, parameter in job.params.items()}
+    """Raises where a pass leaves the state, or a parameter, other than it was: nothing of it is released then."""
+    before = [(name, parameter, parameter.detach().clone()) for name, parameter in job.model.named_parameters()]
     yield
-    for name, parameter in job.params.items():
-        if not torch.equal(parameter.detach().nan_to_num(), before[name].nan_to_num()):
-            parameter.data.copy_(before[name])
+    for name, parameter, copy in before:
+        if not torch.equal(parameter.detach().nan_to_num(), copy.nan_to_num()) or (
+            parameter.grad is not None and not parameter.requires_grad
+        ):
+            parameter.data.copy_(copy)
             raise _refusal(f"model.{name}", "set it before training")
     check_state(job, state)
 

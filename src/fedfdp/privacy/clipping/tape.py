@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from fedfdp.privacy.clipping.contributions import Contribution
-from fedfdp.privacy.clipping.known import FOREIGN, METADATA, UNCHANGED
+from fedfdp.privacy.clipping.known import FOREIGN, METADATA, UNCHANGED, UNWRITTEN
 from fedfdp.privacy.clipping.watch import Follower, Recorder, Reference, UnsupportedError, name_of, tensors_in
 
 
@@ -80,8 +80,7 @@ _DROPOUTS = {
 }
 
 
-_DRAWS = {  # and memory that holds whatever it held before
-    *(torch.empty, torch.empty_like, Tensor.new_empty),
+_DRAWS = {
     *(torch.rand, torch.randn, torch.rand_like, torch.randn_like, torch.normal, torch.bernoulli),
     *(Tensor.bernoulli, Tensor.bernoulli_, Tensor.normal_, Tensor.uniform_, Tensor.exponential_),
 }
@@ -153,17 +152,21 @@ class Tape(TorchFunctionMode):
                 return iter(args[0].unbind(0))
         watch = self._watch
         key = watch.key(args, kwargs)
-        used, versions = watch.used, watch.before(args, kwargs)
-        if used and torch.is_grad_enabled():  # else it is a part that the model itself keeps out of training
-            result = self._use(func, used, args, kwargs)
+        foreign = name in FOREIGN and not watch.given
+        if not foreign:
+            watch.expect(func, key)
+        if watch.used and torch.is_grad_enabled():  # else it is a part that the model itself keeps out of training
+            result = self._use(func, watch.used, args, kwargs)
         elif func is Tensor.view and self._images_last:
             result = _viewed(*args, **kwargs)
         else:
             result = func(*args, **kwargs)
+        if name in UNWRITTEN and isinstance(result, Tensor):
+            result.zero_()  # whatever was in that memory before, other records included
         if name in UNCHANGED and args and isinstance(result, Tensor) and _as_it_was(args[0], result):
             watch.same(result, key[0])
-        elif name not in FOREIGN or any(True for _ in tensors_in((args, kwargs))):
-            watch.note(func, key, result, args, kwargs, versions)
+        if not foreign:
+            watch.note(func, key, result, args, kwargs)
         return result
 
     def _use(self, func: Any, used: list[str], args: Any, kwargs: Any) -> Any:

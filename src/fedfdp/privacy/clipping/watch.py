@@ -48,9 +48,10 @@ class Entry:
     key: Any  # its arguments: tensors as references, all else by value
     made: tuple[Reference, ...]  # its results
     shapes: tuple[tuple[int, ...], ...]
-    args: Any = None
-    kwargs: Any = None
-    changed: tuple[Reference, ...] = ()  # arguments that the call wrote to
+    shared: bool  # whether the first result lies in the first argument's memory
+    args: Any
+    kwargs: Any
+    changed: tuple[Reference, ...]  # arguments that the call writes to
 
 
 @dataclass
@@ -60,6 +61,7 @@ class Step:
     func: Any
     key: Any
     shapes: Any
+    shared: bool
     grows: bool  # whether anything in key or shapes is a Size
 
 
@@ -83,7 +85,7 @@ _MARK = "_fedfdp_value"
 
 
 class Watcher:
-    """What both kinds of looking share: which value a tensor is."""
+    """What both kinds of looking share: which value a tensor is, and whether all writing to it was seen."""
 
     def __init__(
         self, own: Mapping[int, tuple[str, Tensor]], trained: Mapping[int, str], inputs: Iterable[Tensor]
@@ -92,7 +94,10 @@ class Watcher:
         self._token = object()  # marks of another pass say nothing in this one
         self._values = 0
         self._outside: dict[int, tuple[Reference, Tensor]] = {}  # the tensor is held so that its id stays its own
+        self._versions = {number: tensor._version for number, (_, tensor) in own.items()}
+        self._written: dict[int, int] = {}  # by memory: the version that the calls seen so far have left
         self.used: list[str] = []  # trained parameters among the arguments of the last call
+        self.given: list[tuple[Tensor, int]] = []  # its tensors, with their versions before it
         for tensor in inputs:
             self.mark(tensor)
 
@@ -100,31 +105,52 @@ class Watcher:
         """A number for a value that is new."""
         reference = Reference("value", self._values)
         self._values += 1
-        tensor.__dict__[_MARK] = (self._token, reference)
+        self.same(tensor, reference)
         return reference
 
     def same(self, tensor: Tensor, reference: Reference) -> None:
-        """The tensor holds a value that has a number already."""
-        tensor.__dict__[_MARK] = (self._token, reference)
+        """The tensor holds the value of this number. Its own id is in the mark: some classes hand theirs on."""
+        if tensor.is_inference():
+            raise UnsupportedError("writing to tensors of inference mode is not seen")
+        tensor.__dict__[_MARK] = (self._token, reference, id(tensor), tensor._version)
+
+    def known(self, tensor: Tensor) -> Reference | None:
+        """Which value it is, if that was said of it in this pass."""
+        mark = tensor.__dict__.get(_MARK)
+        if mark is None or mark[0] is not self._token or mark[2] != id(tensor):
+            return None
+        if mark[3] != tensor._version:
+            self._explain(tensor)
+            self.same(tensor, mark[1])
+        return mark[1]  # type: ignore[no-any-return]
 
     def reference(self, tensor: Tensor) -> Reference:
-        mark = tensor.__dict__.get(_MARK)
-        if mark is not None and mark[0] is self._token:
-            return mark[1]  # type: ignore[no-any-return]
+        known = self.known(tensor)
+        if known is not None:
+            return known
         number = id(tensor)
-        if number in self._own:
-            return Reference("own", self._own[number][0])
-        if number not in self._outside:
+        if number not in self._own and number not in self._outside:
+            if tensor.is_inference():
+                raise UnsupportedError("writing to tensors of inference mode is not seen")
             self._outside[number] = (Reference("outside", len(self._outside)), tensor)
+            self._versions[number] = tensor._version
             self.entered(len(self._outside) - 1, tensor)
-        return self._outside[number][0]
+        if tensor._version != self._versions[number]:
+            self._explain(tensor)
+            self._versions[number] = tensor._version
+        return Reference("own", self._own[number][0]) if number in self._own else self._outside[number][0]
+
+    def _explain(self, tensor: Tensor) -> None:
+        """Raises unless the last call that wrote to the tensor's memory was one of those seen."""
+        if self._written.get(tensor.untyped_storage().data_ptr()) != tensor._version:
+            raise UnsupportedError("a tensor is written to where it is not seen")
 
     def entered(self, number: int, tensor: Tensor) -> None:
         """A tensor came from outside."""
 
     def key(self, args: Any, kwargs: Mapping[str, Any]) -> Any:
         """The arguments as something that can be compared."""
-        self.used = []
+        self.used, self.given = [], []
         found = [self._of(value) for value in args]
         if kwargs:
             found.append(tuple([(name, self._of(kwargs[name])) for name in sorted(kwargs)]))
@@ -137,7 +163,9 @@ class Watcher:
         if isinstance(value, Tensor):
             if id(value) in self.trained:
                 self.used.append(self.trained[id(value)])
-            return self.reference(value)
+            reference = self.reference(value)
+            self.given.append((value, value._version))
+            return reference
         if kind is bool:
             return ("yes",) if value else ("no",)  # True is also 1, and x[True] is not x[1]
         if isinstance(value, (tuple, list)):
@@ -155,6 +183,31 @@ class Watcher:
         if isinstance(value, np.ndarray):
             return ("array", value.shape, value.dtype.str, value.tobytes())
         raise UnsupportedError(f"an argument of type {kind.__name__} is not known")
+
+    def written(self) -> list[Tensor]:
+        """The tensors that the call has written to; from now on that explains their version."""
+        found = [tensor for tensor, version in self.given if tensor._version != version]
+        for tensor in found:
+            self._written[tensor.untyped_storage().data_ptr()] = tensor._version
+        return found
+
+    def numbered(self, result: Any) -> list[tuple[Reference, Tensor]]:
+        """The tensors of a result; those that are no argument get a number."""
+        found = []
+        for tensor in [result] if isinstance(result, Tensor) else tensors_in(result):
+            reference = self.known(tensor)
+            if reference is None:
+                mine = id(tensor) in self._own or id(tensor) in self._outside
+                reference = self.reference(tensor) if mine else self.mark(tensor)
+            found.append((reference, tensor))
+        return found
+
+    def expect(self, func: Any, key: Any) -> None:
+        """Before the call is made: raises where it is not the one that should come."""
+
+    def note(self, func: Any, key: Any, result: Any, args: Any, kwargs: Any) -> None:
+        """The call was made."""
+        raise NotImplementedError
 
 
 class Recorder(Watcher):
@@ -181,25 +234,15 @@ class Recorder(Watcher):
     def entered(self, number: int, tensor: Tensor) -> None:
         self.outside.append(tensor.detach().clone())
 
-    def before(self, args: Any, kwargs: Any) -> list[tuple[Tensor, int]]:
-        """The arguments' versions, by which the call's writing is seen."""
-        return [(tensor, tensor._version) for tensor in tensors_in((args, kwargs)) if not tensor.is_inference()]
-
-    def note(
-        self, func: Any, key: Any, result: Any, args: Any, kwargs: Any, versions: list[tuple[Tensor, int]]
-    ) -> None:
-        changed = tuple([self.reference(tensor) for tensor, version in versions if tensor._version != version])
-        made, shapes = [], []
-        for tensor in tensors_in(result):
-            known = tensor.__dict__.get(_MARK)
-            if known is not None and known[0] is self._token:
-                made.append(known[1])  # an argument that was changed in place, or handed back
-            elif id(tensor) in self._own or id(tensor) in self._outside:
-                made.append(self.reference(tensor))
-            else:
-                made.append(self.mark(tensor))
-            shapes.append(tuple(tensor.shape))
-        self.entries.append(Entry(func, key, tuple(made), tuple(shapes), args, kwargs, changed))
+    def note(self, func: Any, key: Any, result: Any, args: Any, kwargs: Any) -> None:
+        written = self.written()
+        if _writes(name_of(func)):  # also where the version does not tell, as with set_
+            written += [tensor for tensor in (*args[:1], kwargs.get("out")) if isinstance(tensor, Tensor)]
+        changed = tuple(dict.fromkeys(self.reference(tensor) for tensor in written))
+        found = self.numbered(result)
+        shapes = tuple([tuple(tensor.shape) for _, tensor in found])
+        made = tuple([reference for reference, _ in found])
+        self.entries.append(Entry(func, key, made, shapes, _shared(args, result), args, kwargs, changed))
 
 
 class Follower(Watcher):
@@ -223,36 +266,39 @@ class Follower(Watcher):
         if tensor.shape != right.shape or tensor.dtype != right.dtype or not _equal(tensor.detach(), right):
             raise OtherPassError("a tensor from outside holds other numbers than before")
 
-    def before(self, args: Any, kwargs: Any) -> list[tuple[Tensor, int]]:
-        return []
-
-    def note(
-        self, func: Any, key: Any, result: Any, args: Any, kwargs: Any, versions: list[tuple[Tensor, int]]
-    ) -> None:
+    def expect(self, func: Any, key: Any) -> None:
         if self._next >= len(self._steps):
             raise OtherPassError(f"{name_of(func)} is called beyond what was examined")
         step = self._steps[self._next]
-        self._next += 1
-        right, shapes = step.key, step.shapes
-        if step.grows:
-            right, shapes = at(right, self._batch), at(shapes, self._batch)
-        if step.func != func or right != key:
+        if step.func != func or (at(step.key, self._batch) if step.grows else step.key) != key:
             raise OtherPassError(f"{name_of(func)} is called otherwise than when it was examined")
-        tensors = [result] if isinstance(result, Tensor) else list(tensors_in(result))
-        if len(tensors) != len(shapes):
-            raise OtherPassError(f"{name_of(func)} gives another number of results")
-        for tensor, shape in zip(tensors, shapes, strict=True):
-            if tensor.shape != shape:
-                raise OtherPassError(f"{name_of(func)} gives another shape than expected")
-            known = tensor.__dict__.get(_MARK)
-            if (known is None or known[0] is not self._token) and not (
-                id(tensor) in self._own or id(tensor) in self._outside
-            ):
-                self.mark(tensor)
+
+    def note(self, func: Any, key: Any, result: Any, args: Any, kwargs: Any) -> None:
+        step = self._steps[self._next]
+        self._next += 1
+        self.written()
+        found = self.numbered(result)
+        shapes = at(step.shapes, self._batch) if step.grows else step.shapes
+        if tuple([tuple(tensor.shape) for _, tensor in found]) != shapes:
+            raise OtherPassError(f"{name_of(func)} gives other shapes than expected")
+        if _shared(args, result) != step.shared:
+            raise OtherPassError(f"{name_of(func)} gives a view where it gave a copy, or the other way round")
 
     def ended(self) -> None:
         if self._next != len(self._steps):
             raise OtherPassError("the pass ends earlier than when it was examined")
+
+
+def _writes(name: str) -> bool:
+    """Whether a function changes its first argument, going by its name."""
+    if name.startswith("__"):
+        return name == "__setitem__" or (name.startswith("__i") and name not in ("__index__", "__int__", "__invert__"))
+    return name.endswith(("_", "=")) and name not in ("requires_grad_", "requires_grad=")
+
+
+def _shared(args: Any, result: Any) -> bool:
+    first = args[0] if args else None
+    return isinstance(first, Tensor) and isinstance(result, Tensor) and result.data_ptr() == first.data_ptr()
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
