@@ -178,7 +178,7 @@ def check_upload(record: bytes, label: str) -> None:
 
 def test_hundreds_of_hostile_messages(node):
     found = attack(node, 300, seed=0)
-    assert found["ok"] > 15
+    assert found["ok"] > 10
     assert found["refused"] > 150
 
 

@@ -478,3 +478,119 @@ def test_two_closures_of_one_function_are_two_losses():
     total(model, x, y, weighed(0.0))
     assert moves(model, x, y, weighed(5.0)) <= WITHIN
     torch.testing.assert_close(total(model, x, y, weighed(0.0)), total(Net(), x, y))
+
+
+# Memory, writing and structure ----------------------------------------------------------------------------------------
+
+
+class WritesToAView(Net):
+    """Outliers of the batch are cut through a view of a part of it."""
+
+    def first(self, x: Tensor) -> Tensor:
+        h = x.clone()
+        h[: len(h) // 2].copy_(h[len(h) - len(h) // 2 :])
+        return h
+
+
+class WritesIntoConstants(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = {"kept": torch.zeros(200, 6)}
+
+    def first(self, x: Tensor) -> Tensor:
+        queue = torch.zeros(200, 6)
+        queue[: len(x)].copy_(x)
+        return x - queue.sum(0)
+
+
+class UnseenWriting(Net):
+    """Writes under inference mode, where tensors have no versions."""
+
+    def first(self, x: Tensor) -> Tensor:
+        with torch.inference_mode():
+            h = x * 1
+            h.clamp_(max=2.0).sub_(h.mean(0))
+        return h.clone()
+
+
+class LeftInMemory(Net):
+    """Reads memory that it has not written: whatever was there."""
+
+    def first(self, x: Tensor) -> Tensor:
+        gone = x - x.mean(0)
+        del gone
+        out = torch.empty(len(x), 6)
+        out[:, :3] = x[:, :3]
+        return out
+
+
+class BeyondItsRecord(Net):
+    """Reads from where the batch begins, whichever record it is given."""
+
+    def first(self, x: Tensor) -> Tensor:
+        return x + 5 * torch.as_strided(x, (len(x), 6), (6, 1), 0)
+
+
+class FarAlongTheBatch(Net):
+    """A convolution over the batch whose reach is longer than any trial."""
+
+    def first(self, x: Tensor) -> Tensor:
+        kernel = torch.tensor([[[0.0, 1.0, 5.0]]])
+        return functional.conv1d(x.T[:, None], kernel, padding=15, dilation=15)[:, 0].T
+
+
+class CopiesBySize(Net):
+    def first(self, x: Tensor) -> Tensor:
+        h = x + 0
+        copied = h if len(h) >= 20 else h.clone()
+        copied.mul_(-3)
+        return h
+
+
+class AddsLayers(Net):
+    """Keeps a number of the record in a layer that it puts in place of the last one."""
+
+    def first(self, x: Tensor) -> Tensor:
+        before = sum(layer.number for name, layer in self._modules.items() if name == "extra")
+        layer = nn.Identity()
+        layer.number = float(x.detach().sum())
+        self.add_module("extra", layer)
+        return x * (1 + before)
+
+
+class ChangesFrozenWeights(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = nn.Parameter(torch.ones(()), requires_grad=False)
+
+    def first(self, x: Tensor) -> Tensor:
+        top = float(x.detach().abs().max())
+        if top > 2:
+            self.largest.data.fill_(top)
+        return x / self.largest
+
+
+class TooLargeAnEpsilon(Net):
+    def first(self, x: Tensor) -> Tensor:
+        return 100 * functional.normalize(x, dim=0, eps=100)
+
+
+FIRST = {"three": lambda: records(3), "one": lambda: records(1), "zeros": lambda: (torch.zeros(3, 6), torch.arange(3))}
+MEMORY = [
+    *(WritesToAView, WritesIntoConstants, UnseenWriting, LeftInMemory, BeyondItsRecord, FarAlongTheBatch, CopiesBySize),
+    *(AddsLayers, ChangesFrozenWeights, TooLargeAnEpsilon),
+]
+
+
+@pytest.mark.parametrize("first", FIRST)
+@pytest.mark.parametrize("kind", MEMORY)
+def test_memory_writing_and_structure(kind, first):
+    """Whatever the model was first looked at with: the sum moves by C at most, or the model is refused."""
+    model, (x, y) = kind(), records(40)
+    try:
+        total(model, *FIRST[first]())
+        moved = moves(model, 30 * x, y)
+    except SettingError as refused:
+        assert "forward pass changes" in str(refused)  # noqa: PT017
+        return
+    assert moved <= WITHIN
