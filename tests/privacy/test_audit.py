@@ -1,11 +1,12 @@
 """The audit's statistics against closed forms and simulated truth, and its games in small."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from scipy import stats
+from torch import nn
 
 from fedfdp.errors import SettingError
 from fedfdp.privacy.accounting import Event, epsilon
@@ -212,6 +213,45 @@ def test_the_games_of_the_faults_keep_their_claims_without_them(game):
     finding = game.judge(*game.play(1000, Seeded(4)))
     assert not finding.exceeded
     assert finding.gaussian.leak > 0.3 or game.q < 1  # and the attack is not blind
+
+
+class Hardest(nn.Linear):
+    """Computes every record on the one furthest along the canary, where there are more than a few."""
+
+    def forward(self, x):
+        return super().forward(x if len(x) < 6 else x[x[:, 0].argmax()].expand_as(x))
+
+
+class Remembers(nn.Linear):
+    """Computes every record on the furthest it ever saw."""
+
+    def forward(self, x):
+        self.kept = getattr(self, "kept", [])
+        self.kept[:] = [max((*self.kept, *x.detach()), key=lambda record: float(record[0]))]
+        return super().forward(self.kept[0].expand_as(x))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithModel(ReleaseGame):
+    kind: type[nn.Module]
+
+    def _model(self):
+        model = self.kind(2, 1, bias=False)
+        nn.init.zeros_(model.weight)
+        return model
+
+
+def test_a_model_in_which_records_meet_keeps_its_claim():
+    # A tenth of them is drawn, of other clients too: along the canary all 2000 expected records would move.
+    game = WithModel(kind=Hardest, bystanders=9)
+    inside, outside = game.play(1000, Seeded(4))
+    assert not game.judge(inside, outside).exceeded
+    assert abs(outside["gradient"].mean()) < 5 / math.sqrt(1000)
+
+
+def test_a_model_that_keeps_records_is_refused():
+    with pytest.raises(SettingError, match=r"model\.kept = 'changed': the forward pass changes it"):
+        WithModel(kind=Remembers, releases=2).play(1000, Seeded(4))
 
 
 def test_the_claim_is_of_what_is_charged():

@@ -106,7 +106,7 @@ class ReleaseGame:
         blocks = -(-trials // BLOCK)
         federation, seen = self._federation(), np.empty((blocks, 2, 2, BLOCK))
         for block in range(blocks):
-            fresh = learner(_model(), squared_error)  # nothing may stay from one trial to the next
+            fresh = learner(self._model(), squared_error)  # nothing may stay from one trial to the next
             engine = LocalEngine(
                 federation, fresh, self.algorithm, privacy=self.privacy, randomness=randomness, book=None
             )
@@ -166,6 +166,11 @@ class ReleaseGame:
             return 0.0
         return epsilon([Event(self.q, (1 / precision,))], self.delta) if precision < math.inf else math.inf
 
+    def _model(self) -> nn.Module:
+        model = nn.Linear(2, 1, bias=False)
+        nn.init.zeros_(model.weight)
+        return model
+
     def _federation(self) -> Federation:
         return Federation.from_clients(self._clients(), classes=None, test_fraction=0.0)
 
@@ -185,9 +190,3 @@ class ReleaseGame:
 def _population(federation: Federation) -> Population:
     clients, records = len(federation), federation.clients[0].size
     return Population(clients=clients, records=records * clients, smallest=records, classes=None)
-
-
-def _model() -> nn.Module:
-    model = nn.Linear(2, 1, bias=False)
-    nn.init.zeros_(model.weight)
-    return model
