@@ -159,6 +159,20 @@ def test_links_between_pages_lead_somewhere(page):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tests_that_a_page_names_exist(page):
+    for named in re.findall(r"`(?:tests/)?((?:\w+/)*test_\w+\.py)`", page.read_text(encoding="utf-8")):
+        assert (ROOT / "tests" / named).exists(), f"{page.name} names {named}"
+
+
+def test_the_threat_table_names_a_test_wherever_something_is_protected():
+    section = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8").split("## Against whom")[1].split("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")][2:]
+    assert len(rows) >= 15
+    for who, protected, _, tests in rows:
+        assert "test_" in tests or protected.strip() == "**not covered**", who
+
+
 def test_every_preset_named_in_the_readme_exists():
     from fedfdp.config import presets
 

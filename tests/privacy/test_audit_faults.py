@@ -3,7 +3,7 @@
 import pytest
 
 from fedfdp.privacy.audit import FAULTS, Fault, ReleaseGame, TrainingGame
-from fedfdp.privacy.audit.faults import LessNoise
+from fedfdp.privacy.audit.spoilt import LessNoise
 from fedfdp.privacy.randomness import Seeded
 from fedfdp.privacy.secure import Secure
 

@@ -4,58 +4,30 @@ For the audit's own test only. Nothing that trains imports this.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from fedfdp import ranges
-from fedfdp.fairness.coefficients import Coefficient, PaperClip
+from fedfdp.algorithms.fedfdp import FDPUpload
+from fedfdp.data import Federation
+from fedfdp.engines.local import LocalEngine
 from fedfdp.learner import Learner
 from fedfdp.privacy.accounting import epsilon
 from fedfdp.privacy.audit.release import ReleaseFinding, ReleaseGame
-from fedfdp.privacy.audit.separation import World
-from fedfdp.privacy.clipping import ClippedSum, clipped_sum
-from fedfdp.privacy.randomness import Floats, Key, Randomness, Seeded
-from fedfdp.records import Weights
-
-_NO_BOUND = ranges.BOUND.high
-
-
-@dataclass(frozen=True)
-class LessNoise:
-    """Noise times a factor, wherever the purpose begins as given."""
-
-    source: Randomness
-    factor: float
-    purpose: str = ""
-
-    @property
-    def repeatable(self) -> bool:
-        return self.source.repeatable
-
-    def uniform(self, count: int, key: Key) -> Floats:
-        return self.source.uniform(count, key)
-
-    def noised_(self, sums: Tensor, keys: Sequence[Key], *, scale: float, divisors: Sequence[float]) -> Tensor:
-        return self.source.noised_(sums, keys, scale=scale * self._factor(keys[0]), divisors=divisors)
-
-    def noised(self, value: float, key: Key, *, scale: float, divisor: float) -> float:
-        return self.source.noised(value, key, scale=scale * self._factor(key), divisor=divisor)
-
-    def _factor(self, key: Key) -> float:
-        return self.factor if key.purpose.startswith(self.purpose) else 1.0
-
-    def state(self, key: Key) -> Tensor:
-        return self.source.state(key)
-
-
-@dataclass(frozen=True)
-class OneNoise(Seeded):
-    """The numbers of a seed whatever is asked: two runs that have it meet the same noise."""
-
-    def _name(self, key: Key) -> bytes:
-        return super()._name(key._replace(request=""))
+from fedfdp.privacy.audit.separation import Numbers, World
+from fedfdp.privacy.audit.spoilt import (
+    AsPrinted,
+    Faint,
+    FixedRecord,
+    LessNoise,
+    Meeting,
+    NeverCleared,
+    OneNoise,
+    Overflowing,
+    Remembering,
+    Unclipped,
+)
+from fedfdp.privacy.randomness import Randomness
 
 
 @dataclass(frozen=True)
@@ -79,71 +51,72 @@ class TwoRuns(ReleaseGame):
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> tuple[World, World]:
         one = self._once(self.sigma).play(trials, randomness, learner=learner, on_progress=on_progress)
-        other = self._once(4 * self.sigma).play(trials, randomness, learner=learner)
-        names = ("gradient and loss", "gradient")
+        other = self._second(trials, randomness, learner)
         with_canary, without = (
-            {**first, **dict.fromkeys(names, (4 * first["gradient"] - second["gradient"]) / 3)}
+            {**first, **dict.fromkeys(("gradient and loss", "gradient"), self._without_noise(first, second))}
             for first, second in zip(one, other, strict=True)
         )
         return with_canary, without
 
+    def _second(self, trials: int, randomness: Randomness, learner: type[Learner]) -> tuple[World, World]:
+        return self._once(4 * self.sigma).play(trials, randomness, learner=learner)
 
-@dataclass(frozen=True)
-class FixedRecord(LessNoise):
-    """A client's first record is in every batch."""
-
-    def uniform(self, count: int, key: Key) -> Floats:
-        draws = self.source.uniform(count, key)
-        draws[0] = 0.0
-        return draws
+    def _without_noise(self, first: World, second: World) -> Numbers:
+        return (4 * first["gradient"] - second["gradient"]) / 3
 
 
 @dataclass(frozen=True)
-class Overflowing(LessNoise):
-    """A bound so large that a record's part of the sum is infinite, and stays so whatever noise is added."""
+class Resumed(TwoRuns):
+    """The round is repeated with a loss under which the canary hardly counts, and not paid again: u₁ − u₂."""
 
-    def noised_(self, sums: Tensor, keys: Sequence[Key], *, scale: float, divisors: Sequence[float]) -> Tensor:
-        large = sums * 1e38 * 1e3
-        noised = self.source.noised_(sums, keys, scale=scale, divisors=divisors)
-        return noised.copy_(large.where(large.isinf(), noised))
+    @property
+    def claimed(self) -> float:
+        return self._once(self.sigma).claimed
 
+    def _second(self, trials: int, randomness: Randomness, learner: type[Learner]) -> tuple[World, World]:
+        return self._once(self.sigma).play(trials, randomness, learner=Faint)
 
-class Unclipped(Learner):
-    """Sums gradients as they are; the noise is still scaled by C."""
-
-    def clipped(
-        self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient, sizes: list[int] | None = None
-    ) -> ClippedSum:
-        model = self.load(weights).train()
-        wanted = self.coefficient(coefficient)
-        total = clipped_sum(model, self.loss_fn, x, y, clip=_NO_BOUND, coefficient=wanted, sizes=sizes)
-        return replace(total, sensitivity=coefficient.clip)
-
-    def coefficient(self, meant: Coefficient) -> Callable[[Tensor, Tensor], Tensor]:
-        return lambda loss, norm: torch.ones_like(norm)
+    def _without_noise(self, first: World, second: World) -> Numbers:
+        return first["gradient"] - second["gradient"]
 
 
-class AsPrinted(Unclipped):
-    """Eq. 15 as printed, min(s, C/‖g‖): nothing bounds a negative s."""
+@dataclass(frozen=True, kw_only=True)
+class Charged(ReleaseGame):
+    """All of a client's releases are judged together; `charged` of them are in the claim."""
 
-    def coefficient(self, meant: Coefficient) -> Callable[[Tensor, Tensor], Tensor]:
-        assert isinstance(meant, PaperClip)
-        return lambda loss, norm: torch.minimum(1 + meant.lam * (loss - meant.reference), meant.clip / norm)
+    charged: int
+
+    @property
+    def claimed(self) -> float:
+        return epsilon(self.charged * list(self.algorithm.events(None, self.privacy)), self.delta)
+
+    def _judged(self, looks: Sequence[Numbers]) -> Numbers:
+        mean: Numbers = np.stack(looks).mean(axis=0)
+        return mean
 
 
-class NeverCleared(Learner):
-    """Adds every sum to those of the releases before it."""
+@dataclass(frozen=True)
+class Evaluated(ReleaseGame):
+    """In place of the noised loss an evaluation on the training records is seen, exact as one on test records is."""
 
-    kept: Tensor | None = None
+    def _losses(self, engine: LocalEngine, uploads: Sequence[FDPUpload]) -> Numbers:
+        pool, learner = engine.federation, engine.learner
+        losses, _ = learner.judge(learner.initial(), pool.x, pool.y)
+        return losses.double().reshape(len(uploads), -1).mean(1).numpy()
 
-    def clipped(
-        self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient, sizes: list[int] | None = None
-    ) -> ClippedSum:
-        total = super().clipped(weights, x, y, coefficient, sizes)
-        if self.kept is not None:
-            total = replace(total, flat=total.flat + self.kept)
-        self.kept = total.flat.clone()
-        return total
+
+@dataclass(frozen=True, kw_only=True)
+class OnePerson(ReleaseGame):
+    """The canary is a person with several records. `told` says whether the client knows whose they are."""
+
+    records: int = 10
+    told: bool = True
+
+    def _federation(self) -> Federation:
+        clients = self._clients(self.records)
+        whose = ["canary"] * self.records + [f"bystander {i}" for i in range(self.bystanders)]
+        units = dict.fromkeys(clients, whose) if self.told else None
+        return Federation.from_clients(clients, classes=None, test_fraction=0.0, units=units)
 
 
 @dataclass(frozen=True)
@@ -176,5 +149,13 @@ FAULTS = (
     Fault("a fixed record in every batch", spoil=lambda source: FixedRecord(source, 1.0)),
     Fault("a sum that overflows", spoil=lambda source: Overflowing(source, 1.0)),
     Fault("two runs share their noise", spoil=lambda source: OneNoise(0), game=TwoRuns()),
+    Fault("a round repeated with another loss, unpaid", spoil=lambda source: OneNoise(0), game=Resumed()),
     Fault("the loss released without noise", spoil=lambda source: LessNoise(source, 0.0, "loss ")),
+    Fault("an evaluation on training records", game=Evaluated()),
+    Fault("records that meet in the model", learner=Meeting, game=ReleaseGame(q=1.0, bystanders=9)),
+    Fault("a record kept for the next batch", learner=Remembering, game=ReleaseGame(bystanders=19, releases=2)),
+    Fault("records clipped, persons promised", game=OnePerson(told=False)),
+    Fault("four steps at the price of one", game=Charged(q=1.0, delta=0.01, releases=4, charged=1)),
+    Fault("two processes, one budget", game=Charged(q=1.0, delta=0.01, releases=2, charged=1)),
+    Fault("half of the rounds in the statement", game=Charged(q=1.0, delta=0.01, releases=4, charged=2)),
 )

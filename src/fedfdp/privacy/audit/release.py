@@ -5,7 +5,7 @@ of the mechanism is written a second time here.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,17 +15,25 @@ from torch import nn
 
 from fedfdp.algorithms import FedFDP
 from fedfdp.algorithms.base import Population
+from fedfdp.algorithms.fedfdp import FDPBroadcast, FDPUpload
 from fedfdp.data import Federation
 from fedfdp.engines.local import LocalEngine
 from fedfdp.errors import SettingError
 from fedfdp.learner import Learner, squared_error
 from fedfdp.privacy.accounting import Event, epsilon
-from fedfdp.privacy.audit.separation import GaussianPrecision, PureEpsilon, Separation, World, ceiling, separate
+from fedfdp.privacy.audit.separation import (
+    GaussianPrecision,
+    Numbers,
+    PureEpsilon,
+    Separation,
+    World,
+    ceiling,
+    separate,
+)
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.randomness import Randomness
 
 BLOCK = 1000  # trials of each kind in one round of the engine: all their clipped sums come out of one pass
-RECORDS = 2  # of a client: the canary, or a record that contributes nothing in its place, and a bystander
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,7 @@ class ReleaseGame:
     """One joint release of gradient and loss, played `trials` times with the canary and as often without.
 
     The canary is the worst case: its gradient and loss reach their bounds, and its weight s = 1 + λ(F_ij − F) is below
-    zero. With `releases` above 1 every client releases so often and only the last one is judged.
+    zero. With `releases` above 1 every client releases so often, at the same weights, and only the last one is judged.
     """
 
     sigma: float = 1.0
@@ -64,6 +72,7 @@ class ReleaseGame:
     sigma_loss: float = 5.0
     delta: float = 1e-5
     releases: int = 1
+    bystanders: int = 1  # other records of a client
 
     @cached_property
     def privacy(self) -> DPSGD:
@@ -97,19 +106,16 @@ class ReleaseGame:
         blocks = -(-trials // BLOCK)
         federation, seen = self._federation(), np.empty((blocks, 2, 2, BLOCK))
         for block in range(blocks):
-            fresh = learner(_model(), squared_error)  # nothing may stay from one trial to the next
+            fresh = learner(self._model(), squared_error)  # nothing may stay from one trial to the next
             engine = LocalEngine(
                 federation, fresh, self.algorithm, privacy=self.privacy, randomness=randomness, book=None
             )
             state = self.algorithm.init(fresh.initial(), _population(federation), self.privacy)
+            looks = []
             for release in range(self.releases):
                 now = replace(state, round=block * self.releases + release)
-                uploads = [upload for upload, _ in engine.round(self.algorithm.broadcast(now), {})]
-            # The canary's gradient is −2y·x, its coefficient negative, the step −η: uploads move against x.
-            moved = torch.stack([upload.update["weight"][0, 0] for upload in uploads]).double().numpy()
-            losses = np.array([upload.loss for upload in uploads])
-            seen[block, 0] = (-moved * self.q * RECORDS / self.clip).reshape(2, BLOCK)
-            seen[block, 1] = (losses * self.q * RECORDS / self.algorithm.loss_clip).reshape(2, BLOCK)
+                looks.append(self._look(engine, self.algorithm.broadcast(now)))
+            seen[block] = self._judged(looks)
             on_progress(min((block + 1) * BLOCK, trials))
         gradient, loss = seen.transpose(1, 2, 0, 3).reshape(2, 2, -1)[:, :, :trials]
         joint = gradient / self.sigma**2 + loss / self.sigma_loss**2
@@ -138,30 +144,49 @@ class ReleaseGame:
             outside=outside,
         )
 
+    def _look(self, engine: LocalEngine, broadcast: FDPBroadcast) -> Numbers:
+        """What one round shows of each trial, with the canary and without: along its gradient, and of its loss."""
+        uploads = [upload for upload, _ in engine.round(broadcast, {})]
+        expected = self.q * uploads[0].records
+        # The canary's gradient is −2y·x, its coefficient negative, the step −η: uploads move against x.
+        moved = torch.stack([upload.update["weight"][0, 0] for upload in uploads]).double().numpy()
+        losses = self._losses(engine, uploads)
+        looks = np.stack([-moved * expected / self.clip, losses * expected / self.algorithm.loss_clip])
+        return looks.reshape(2, 2, BLOCK)
+
+    def _losses(self, engine: LocalEngine, uploads: Sequence[FDPUpload]) -> Numbers:
+        return np.array([upload.loss for upload in uploads])
+
+    def _judged(self, looks: Sequence[Numbers]) -> Numbers:
+        """What is held against the claim, of all that was seen."""
+        return looks[-1]
+
     def _epsilon_at(self, precision: float) -> float:
         if precision <= 1e-3:  # far below what any number of trials resolves
             return 0.0
         return epsilon([Event(self.q, (1 / precision,))], self.delta) if precision < math.inf else math.inf
 
+    def _model(self) -> nn.Module:
+        model = nn.Linear(2, 1, bias=False)
+        nn.init.zeros_(model.weight)
+        return model
+
     def _federation(self) -> Federation:
+        return Federation.from_clients(self._clients(), classes=None, test_fraction=0.0)
+
+    def _clients(self, canaries: int = 1) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         """Clients with the canary, then clients without: loss y² and gradient −2y·x at w = 0."""
         far = 25.0 * self.clip
         canary, nothing, bystander = ([far, 0.0], 2.0), ([0.0, 0.0], 0.0), ([0.0, 1000 * far], 0.01)
 
         def records(first: tuple[list[float], float]) -> tuple[torch.Tensor, torch.Tensor]:
-            return torch.tensor([first[0], bystander[0]]), torch.tensor([first[1], bystander[1]])
+            x, y = zip(*[first] * canaries, *[bystander] * self.bystanders, strict=True)
+            return torch.tensor(x), torch.tensor(y)
 
         kinds = (("with", records(canary)), ("without", records(nothing)))
-        clients = {f"{kind}-{i}": data for kind, data in kinds for i in range(BLOCK)}
-        return Federation.from_clients(clients, classes=None, test_fraction=0.0)
+        return {f"{kind}-{i}": data for kind, data in kinds for i in range(BLOCK)}
 
 
 def _population(federation: Federation) -> Population:
-    clients = len(federation)
-    return Population(clients=clients, records=RECORDS * clients, smallest=RECORDS, classes=None)
-
-
-def _model() -> nn.Module:
-    model = nn.Linear(2, 1, bias=False)
-    nn.init.zeros_(model.weight)
-    return model
+    clients, records = len(federation), federation.clients[0].size
+    return Population(clients=clients, records=records * clients, smallest=records, classes=None)
