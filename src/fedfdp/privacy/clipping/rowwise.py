@@ -86,7 +86,7 @@ class _Proof:
             raise UnsupportedError(f"{name}: other calls are made for more records")
         key, shapes = (self._merged(a, b, name) for a, b in ((first.key, second.key), (first.shapes, second.shapes)))
         self._judge(first, key, shapes, name)
-        return Step(first.func, key, shapes, first.shared, _grows(key) or _grows(shapes))
+        return Step(first.func, key, shapes, first.shared)
 
     def _merged(self, one: Any, other: Any, name: str) -> Any:
         """The same thing in both passes, with a Size where a whole number differs."""

@@ -6,7 +6,7 @@ that are neither input, parameter nor buffer) must hold the same numbers. What a
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -54,23 +54,34 @@ class Entry:
     changed: tuple[Reference, ...]  # arguments that the call writes to
 
 
-@dataclass
-class Step:
-    """One call of a proven pass; what grows with the number of records is a Size."""
+class Step(NamedTuple):
+    """One call of a proven pass."""
 
     func: Any
     key: Any
     shapes: Any
     shared: bool
-    grows: bool  # whether anything in key or shapes is a Size
 
 
 @dataclass
 class Program:
-    """A proven pass: its calls, and the numbers that enter it from outside."""
+    """A proven pass: its calls, with a Size for what grows with the records, and the numbers that enter from outside."""
 
     steps: list[Step]
     outside: list[Tensor]
+    _filled: dict[int, list[Step]] = field(default_factory=dict)
+
+    def at(self, batch: int) -> list[Step]:
+        """The calls for this many records; kept for the sizes that batches usually have."""
+        found = self._filled.get(batch)
+        if found is None:
+            if len(self._filled) >= SIZES_KEPT:
+                self._filled.clear()
+            steps = self.steps
+            found = self._filled[batch] = [
+                Step(step.func, at(step.key, batch), at(step.shapes, batch), step.shared) for step in steps
+            ]
+        return found
 
 
 def at(pattern: Any, batch: int) -> Any:
@@ -80,6 +91,7 @@ def at(pattern: Any, batch: int) -> Any:
     return pattern.at(batch) if type(pattern) is Size else pattern
 
 
+SIZES_KEPT = 256
 _PLAIN = frozenset({int, float, str, type(None), complex, torch.dtype, torch.device, torch.layout, torch.memory_format})
 _MARK = "_fedfdp_value"
 
@@ -256,7 +268,7 @@ class Follower(Watcher):
         program: Program,
         batch: int,
     ) -> None:
-        self._steps, self._next, self._batch, self._constants = program.steps, 0, batch, program.outside
+        self._steps, self._next, self._constants = program.at(batch), 0, program.outside
         super().__init__(own, trained, inputs)
 
     def entered(self, number: int, tensor: Tensor) -> None:
@@ -270,7 +282,7 @@ class Follower(Watcher):
         if self._next >= len(self._steps):
             raise OtherPassError(f"{name_of(func)} is called beyond what was examined")
         step = self._steps[self._next]
-        if step.func != func or (at(step.key, self._batch) if step.grows else step.key) != key:
+        if step.func != func or step.key != key:
             raise OtherPassError(f"{name_of(func)} is called otherwise than when it was examined")
 
     def note(self, func: Any, key: Any, result: Any, args: Any, kwargs: Any) -> None:
@@ -278,8 +290,7 @@ class Follower(Watcher):
         self._next += 1
         self.written()
         found = self.numbered(result)
-        shapes = at(step.shapes, self._batch) if step.grows else step.shapes
-        if tuple([tuple(tensor.shape) for _, tensor in found]) != shapes:
+        if tuple([tuple(tensor.shape) for _, tensor in found]) != step.shapes:
             raise OtherPassError(f"{name_of(func)} gives other shapes than expected")
         if _shared(args, result) != step.shared:
             raise OtherPassError(f"{name_of(func)} gives a view where it gave a copy, or the other way round")
