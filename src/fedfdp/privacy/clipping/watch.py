@@ -65,7 +65,7 @@ class Step(NamedTuple):
 
 @dataclass
 class Program:
-    """A proven pass: its calls, with a Size for what grows with the records, and the numbers that enter from outside."""
+    """A proven pass: its calls, with a Size for what grows with the records, and the numbers from outside."""
 
     steps: list[Step]
     outside: list[Tensor]
