@@ -16,7 +16,7 @@ import sysconfig
 import threading
 import types
 import weakref
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 NAMED = ("fedfdp", "numpy", "torch", "numba")
 _NUMBERS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
 _SPELT = (torch.dtype, torch.device, torch.layout, torch.memory_format, np.dtype, np.ufunc, range, slice)
-_CLOSED = (type(threading.Lock()), type(threading.RLock()), threading.local)  # they hold nothing that is computed with
+_CLOSED = (type(threading.Lock()), type(threading.RLock()))  # they hold nothing that is computed with
 _DESCRIBED_ELSEWHERE = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__dataclass_fields__"}
 _DESCRIBED_ELSEWHERE |= {"__dataclass_params__", "__abstractmethods__", "_abc_impl", "__firstlineno__"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -65,20 +65,23 @@ def examine(thing: object, name: str = "") -> Identity:
         return Identity(_Reader(None)._unread(thing, name).hex(), f"{name} (nested too deeply)")
 
 
-def digests(things: Mapping[str, object], known: Container[int]) -> dict[str, str]:
-    """A digest for each of many things; tensors whose ids are `known` count by their shape alone."""
-    reader = _Reader(None, known)
-    return {name: reader.digest(thing, name).hex() for name, thing in things.items()}
+def digests(things: Mapping[str, object], known: Mapping[int, object]) -> tuple[dict[str, str], str]:
+    """A digest for each of many things, and what of them could not be read; `known` tensors, by id, count by name.
+
+    Made to be compared with a later one: what a cache holds counts too.
+    """
+    reader = _Reader(None, known, caches=True)
+    return {name: reader.digest(thing, name).hex() for name, thing in things.items()}, reader.unknown
 
 
 class _Reader:
     """One look at a thing and at all that it reaches. An object is read once; one within itself by how far up it is."""
 
-    def __init__(self, thing: object, known: Container[int] = ()) -> None:
-        self.unknown = ""
-        trained = thing.parameters() if isinstance(thing, nn.Module) else ()
-        # wherever they are kept
-        self._trained = known or {id(parameter) for parameter in trained if parameter.requires_grad}
+    def __init__(self, thing: object, known: Mapping[int, object] | None = None, *, caches: bool = False) -> None:
+        self.unknown, self._caches = "", caches
+        trained = [p for p in thing.parameters() if p.requires_grad] if isinstance(thing, nn.Module) else []
+        # Wherever they are kept, which of them it is counts, not what they hold.
+        self._trained = known or {id(parameter): number for number, parameter in enumerate(trained)}
         self._read: dict[int, bytes] = {}
         self._within: dict[int, int] = {}
         self._kept: list[object] = []  # a number of an object that is gone could be another's
@@ -87,7 +90,7 @@ class _Reader:
         if type(value) in _NUMBERS:
             return _hash(type(value).__name__, repr(value))
         if isinstance(value, types.ModuleType):
-            return _hash("module", value.__name__)  # what of it is named is read where it is named
+            return self._library(value)
         key = id(value)
         if key in self._within:
             return _hash("within", len(self._within) - self._within[key])
@@ -133,16 +136,40 @@ class _Reader:
             return b""
         return _hash(self.digest(type(value), path), self._mapping(getattr(value, "__dict__", {}), path))
 
+    def _library(self, value: types.ModuleType) -> bytes:
+        """A module: what of it code names is read there; of one's own that is held, the plain values too."""
+        if surrounding(value.__name__) or installed(value.__name__):
+            return _hash("module", value.__name__)
+        plain = {name: v for name, v in vars(value).items() if type(v) in _NUMBERS and not name.startswith("__")}
+        return _hash("module", value.__name__, repr(sorted(plain.items())))
+
     def _tensor(self, value: Tensor, path: str) -> bytes:
+        beside = {name: v for name, v in vars(value).items() if not name.startswith("_fedfdp")}
+        if beside:
+            return _hash(self._numbers(value, path), self._mapping(beside, path))
+        return self._numbers(value, path)
+
+    def _numbers(self, value: Tensor, path: str) -> bytes:
         if id(value) in self._trained:
-            return _hash("trained", str(value.dtype), str(tuple(value.shape)))
+            return _hash("trained", str(value.dtype), str(tuple(value.shape)), repr(self._named_as(value)))
         if value.layout != torch.strided or value.is_quantized or value.device.type == "meta":
             return self._unread(value, path)
         held = value.detach().cpu().contiguous()
         raw = held.reshape(-1).view(torch.uint8).numpy().data if held.numel() else b""
         return _hash("tensor", str(value.dtype), str(tuple(value.shape)), hashlib.sha256(raw).digest())
 
+    def _named_as(self, value: Tensor) -> object:
+        label = self._trained[id(value)]
+        return label[0] if isinstance(label, tuple) else label
+
+    def _cached(self, value: Any, path: str) -> bytes:
+        held = str(value.cache_info()[1:]) if self._caches else ""
+        return _hash("cached", self.digest(value.__wrapped__, path), held)
+
     def _array(self, value: Any, path: str) -> bytes:
+        if isinstance(value, np.ma.MaskedArray):
+            both = (np.asarray(value.data), np.ma.getmaskarray(value))
+            return _hash("masked", *[self._array(part, path) for part in both])
         if value.dtype.hasobject:
             return self._all(f"array {value.shape}", value.ravel().tolist(), path)
         return _hash("array", value.dtype.str, str(value.shape), np.ascontiguousarray(value).tobytes())
@@ -254,7 +281,7 @@ def _spelt(reader: _Reader, value: Any, path: str) -> bytes:
 _KINDS: list[tuple[Any, Describe]] = [
     (nn.Module, _Reader._module),
     (Tensor, _Reader._tensor),
-    ((np.ndarray, np.generic), lambda reader, value, path: reader._array(np.asarray(value), path)),
+    ((np.ndarray, np.generic), lambda reader, value, path: reader._array(np.asanyarray(value), path)),
     (torch.Generator, lambda reader, value, path: reader.digest(value.get_state(), path)),
     (_SPELT, _spelt),
     (_CLOSED, lambda reader, value, path: _hash("closed", type(value).__name__)),
@@ -265,7 +292,7 @@ _KINDS: list[tuple[Any, Describe]] = [
     (types.CodeType, _Reader._code),
     (types.MethodType, _attributes("__func__", "__self__")),
     (functools.partial, _Reader._partial),
-    (functools._lru_cache_wrapper, _attributes("__wrapped__")),
+    (functools._lru_cache_wrapper, _Reader._cached),
     ((staticmethod, classmethod), _attributes("__func__")),
     (property, _attributes("fget", "fset", "fdel")),
     ((types.MemberDescriptorType, types.GetSetDescriptorType), _attributes("__name__")),

@@ -153,7 +153,13 @@ class LocalEngine:
         coefficient = self.algorithm.coefficient(broadcast, self.privacy)
         key = Key("", broadcast.round, clients[0].attempt, f"pass from {clients[0].name}", clients[0].request)
         with self.learner.randomly(self.randomness, key):
+            before = torch.default_generator.get_state()
             total = self.learner.clipped(broadcast.weights, x, y, coefficient, sizes)
+            drawn = not torch.equal(before, torch.default_generator.get_state())
+        if drawn:  # what a client draws must not depend on the others' batches: its noise does not
+            self.fused = False
+            yield from clients
+            return
         weights = total.flat.shape[1]
         each = max(1, NOISED_NUMBERS // weights) if weights <= SMALL_MODEL else len(clients)
         some = [slice(first, first + each) for first in range(0, len(clients), each)]

@@ -160,7 +160,7 @@ class Journal:
             if entry.get(name) != value:
                 raise RunError(
                     f"{self.path}: the ledger of another {name}: {entry.get(name)!r}, not {value!r}; "
-                    f"use the ledger that belongs to this {name}, or a new path"
+                    f"use the ledger that belongs to this {name}"
                 )
 
     def _announce(self, line: bytes) -> None:

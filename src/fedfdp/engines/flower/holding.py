@@ -100,6 +100,9 @@ def _loaded(name: str, data: NodeData) -> Holding:
         units=_persons(name, arrays, dict(zip(people, ("x", "x_test"), strict=False))),
         unit_name=data.unit or "person",
     )
+    if data.classes is None and not np.issubdtype(np.asarray(arrays["y"]).dtype, np.floating):
+        allowed = "with whole numbers as labels it must be given: counting them would tell the coordinator of a record"
+        raise SettingError("data.classes", "left out", allowed, "set data.classes = 2, or as many as there can be")
     return Holding(whole, given)
 
 

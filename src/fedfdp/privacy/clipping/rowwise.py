@@ -77,16 +77,25 @@ def _same(one: Tensor, other: Tensor) -> bool:
 class _Proof:
     def __init__(self, one: Recorder, other: Recorder, sizes: tuple[int, int]) -> None:
         self.one, self.other, self.sizes = one, other, sizes
+        self.writes = {_memory(one.samples[changed]) for entry in one.entries for changed in entry.changed}
         self.places: dict[Reference, Place] = {}
 
     def step(self, first: Entry, second: Entry) -> Step:
         name = name_of(first.func)
-        alike = (first.func, first.made, first.changed, first.shared)
-        if alike != (second.func, second.made, second.changed, second.shared):
+        if (first.func, first.made, first.changed) != (second.func, second.made, second.changed):
             raise UnsupportedError(f"{name}: other calls are made for more records")
+        if (shared := first.shared if self._written(first) else None) is not None and second.shared != shared:
+            raise UnsupportedError(f"{name}: a view for some numbers of records, a copy for others")
         key, shapes = (self._merged(a, b, name) for a, b in ((first.key, second.key), (first.shapes, second.shapes)))
         self._judge(first, key, shapes, name)
-        return Step(first.func, key, shapes, first.shared)
+        return Step(first.func, key, shapes, shared)
+
+    def _written(self, entry: Entry) -> bool:
+        """Whether anything writes to the call's first argument or result: then it matters if they share memory."""
+        first = next(_references(entry.key), None)
+        values = [self.one.samples[r] for r in (first, *entry.made) if r in self.one.samples]
+        spans = [_memory(value) for value in values]
+        return any(start < last and begin < end for start, end in spans for begin, last in self.writes)
 
     def _merged(self, one: Any, other: Any, name: str) -> Any:
         """The same thing in both passes, with a Size where a whole number differs."""

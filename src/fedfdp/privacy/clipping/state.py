@@ -16,6 +16,7 @@ from fedfdp.privacy.clipping.fast import Job
 from fedfdp.privacy.clipping.layers import named_layers
 
 State = dict[str, str]  # a digest for each attribute and class of each layer, and for the loss
+UNREAD = "unread"
 _COUNTED_ELSEWHERE = frozenset(
     {
         "_parameters",
@@ -38,7 +39,8 @@ def state_of(job: Job) -> State:
                 kept[f"{start}.{own}"] = value
         kept[f"{start}.training"] = layer.training
         kept[f"{start} ({type(layer).__name__})"] = type(layer)
-    return digests(kept, job.own)
+    found, unread = digests(kept, job.own)
+    return {**found, UNREAD: unread}
 
 
 @contextmanager
@@ -60,6 +62,9 @@ def check_state(job: Job, state: State | None) -> None:
     if state is None:
         return
     now = state_of(job)
+    if now[UNREAD]:
+        allowed = "cannot be read, and records would reach each other through what it keeps"
+        raise SettingError("model", now[UNREAD], allowed, "keep it out of the model and its loss")
     for place in {**state, **now}:
         if state.get(place) != now.get(place):
             raise _refusal(place, "keep it in a buffer, or out of the forward pass")
