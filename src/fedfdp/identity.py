@@ -184,7 +184,9 @@ class _Reader:
             return _hash("function", home, _version(home), value.__qualname__, code, *held, *given)
         names, globals_ = _lookups(value.__code__), value.__globals__
         found = {n: globals_[n] for n in sorted(names.globals) if n in globals_}
-        found |= {f"import {n}": sys.modules[n] for n in sorted(names.imports) if n in sys.modules}
+        package = str(globals_.get("__package__") or "")
+        for n in sorted(names.imports):  # of a relative one only the name within the package is in the code
+            found |= {f"import {m}": sys.modules[m] for m in (n, f"{package}.{n}") if m in sys.modules}
         reached = [self._named(n, v, names.attributes, f"{path}:{n}") for n, v in found.items()]
         own = {k: v for k, v in value.__dict__.items() if k != "__wrapped__"}
         return _hash("function", code, *held, *given, *reached, self._mapping(own, path))

@@ -8,6 +8,7 @@ import os
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -86,7 +87,7 @@ def train(
     eval_every = eval_every or max(1, math.ceil(rounds / 15))
     classes = federation.classes
     outputs = classes or math.prod(federation.y.shape[1:]) or 1
-    model = copy.deepcopy(model)
+    untouched, model = model, copy.deepcopy(model)
     given = {"input_shape": federation.input_shape, "tokens": not federation.x.is_floating_point()}
     models.check_output(model, **given, outputs=outputs, classification=classes is not None)  # type: ignore[arg-type]
     if loss is not None:
@@ -155,7 +156,18 @@ def train(
             rounds=rounds,
             eval_every=eval_every,
         )
-        return Session(trainer, learner, federation, engine, book, folder, identity).go(on_update)
+        result = Session(trainer, learner, federation, engine, book, folder, identity).go(on_update)
+        return replace(result, model=_handed_out(untouched, result.model))
+
+
+def _handed_out(untouched: nn.Module, trained: nn.Module) -> nn.Module:
+    """The given module with the released weights: the one that trained may keep records that its own code has kept."""
+    fresh = copy.deepcopy(untouched)
+    try:
+        fresh.load_state_dict(trained.state_dict())
+    except RuntimeError:  # it has layers that it made at its first pass
+        return trained
+    return fresh.to(next(trained.parameters()).device).eval()
 
 
 def default_threads() -> int:

@@ -12,9 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+import fedfdp
+from fedfdp.algorithms.base import Population
+from fedfdp.engines.local import LocalEngine
 from fedfdp.errors import SettingError
-from fedfdp.privacy.clipping import clipped_sum, record_losses
+from fedfdp.learner import Learner
+from fedfdp.privacy.clipping import clipped_sum, fast, record_losses
 from fedfdp.privacy.clipping.plan import _plans
+from fedfdp.privacy.randomness import Seeded
 
 CLIP = 0.5
 WITHIN = 1 + 1e-4
@@ -594,3 +599,65 @@ def test_memory_writing_and_structure(kind, first):
         assert "forward pass changes" in str(refused)  # noqa: PT017
         return
     assert moved <= WITHIN
+
+
+# Many clients, and what is handed out ----------------------------------------------------------------------------------
+
+
+class DrawsInForward(nn.Module):
+    """Drops by a function rather than a layer, so that nothing in the model says that it draws."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.kept = nn.Linear(6, 3), []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept.append(x.detach())
+        return self.linear(functional.dropout(x, 0.5, self.training))
+
+
+def holders(first: float) -> fedfdp.Federation:
+    x, y = records(120)
+    x = torch.cat([first * x[:60], x[60:]])
+    return fedfdp.Federation.from_clients({"a": (x[:60], y[:60]), "b": (x[60:], y[60:])})
+
+
+def uploads(federation: fedfdp.Federation) -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    privacy = fedfdp.DPSGD(epsilon=None, sigma=1.0, q=0.5, clip=1.0)
+    learner = Learner(DrawsInForward(), cross_entropy)
+    engine = LocalEngine(
+        federation, learner, fedfdp.FedAvg(lr=1.0), privacy=privacy, randomness=Seeded(3), book=None, fused=True
+    )
+    algorithm = engine.algorithm
+    population = Population(2, 90, 45, 3)
+    broadcast = algorithm.broadcast(algorithm.init(learner.initial(), population, privacy))
+    return {upload.client: upload.update["linear.weight"] for upload, _ in engine.round(broadcast, {})}
+
+
+def test_draws_of_one_client_do_not_depend_on_the_batches_of_another():
+    """Its noise does not either: two uploads that differ by the draws alone would show what is under the noise."""
+    one, other = uploads(holders(1.0)), uploads(holders(2.0))
+    assert torch.equal(one["b"], other["b"])
+    assert not torch.allclose(one["a"], other["a"])
+
+
+def test_what_a_model_kept_of_records_is_not_handed_out():
+    privacy = fedfdp.DPSGD(epsilon=None, sigma=1.0, q=0.5, clip=1.0)
+    given = DrawsInForward()
+    result = fedfdp.train(given, holders(1.0), algorithm=fedfdp.FedAvg(lr=1.0), privacy=privacy, rounds=2)
+    assert result.model.kept == []
+    assert not torch.equal(result.model.linear.weight, given.linear.weight)
+
+
+def test_attention_with_dropout_is_fast():
+    """Its kernel, and the layout of what it gives, is another one with dropout than without."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(6, 2, 12, batch_first=True)  # dropout 0.1 is its default
+    model = nn.Sequential(nn.Unflatten(1, (3, 6)), layer, nn.Flatten(), nn.Linear(18, 3))
+    x, y = torch.randn(20, 18), torch.arange(20) % 3
+    found = clipped_sum(model, cross_entropy, x, y, clip=CLIP)
+    assert hows(model) == ["rules"]
+    (plan,) = _plans[model].values()
+    fast.fast_pass(fast.Job(model, cross_entropy, dict(model.named_parameters())), x, y, plan.proven)
+    assert bool(found.flat.isfinite().all())
