@@ -18,7 +18,7 @@ from fedfdp.data.catalog import named
 from fedfdp.data.facts import Facts
 from fedfdp.data.files.paths import looks_like_path
 from fedfdp.engines.flower.settings import Flower
-from fedfdp.errors import SettingError, nearest
+from fedfdp.errors import SettingError, nearest, require
 from fedfdp.participation import Participation
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.server import Server
@@ -45,14 +45,14 @@ class Data(Facts):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(self.clients >= 2, "data.clients", self.clients, "2 or more", "10 is the paper's")
-        _require(self.beta > 0, "data.beta", self.beta, "above 0", "0.1 is very unequal, 100 nearly equal")
+        require(self.clients >= 2, "data.clients", self.clients, "2 or more", "10 is the paper's")
+        require(self.beta > 0, "data.beta", self.beta, "above 0", "0.1 is very unequal, 100 nearly equal")
         inside = 0 < self.test_fraction < 1
-        _require(inside, "data.test_fraction", self.test_fraction, "strictly between 0 and 1", "0.25 is the paper's")
+        require(inside, "data.test_fraction", self.test_fraction, "strictly between 0 and 1", "0.25 is the paper's")
         named = (self.column is not None) == (self.partition == "column")
-        _require(named, "data.column", self.column, 'goes together with partition = "column"', "set both or none")
-        _require(0 < self.fraction <= 1, "data.fraction", self.fraction, "in (0, 1]", "1 takes every record")
-        _require(
+        require(named, "data.column", self.column, 'goes together with partition = "column"', "set both or none")
+        require(0 < self.fraction <= 1, "data.fraction", self.fraction, "in (0, 1]", "1 takes every record")
+        require(
             self.shards_per_client >= 1, "data.shards_per_client", self.shards_per_client, "1 or more", "2 is usual"
         )
 
@@ -90,12 +90,12 @@ class Config:
     flower: Flower | None = None  # across machines: where, with whom, how long to wait
 
     def __post_init__(self) -> None:
-        _require(self.rounds is None or self.rounds >= 1, "rounds", self.rounds, "1 or more", "100 is usual")
+        require(self.rounds is None or self.rounds >= 1, "rounds", self.rounds, "1 or more", "100 is usual")
         every = self.eval_every
-        _require(every is None or every >= 1, "eval_every", every, "1 or more", "leave it out for about 15 looks")
+        require(every is None or every >= 1, "eval_every", every, "1 or more", "leave it out for about 15 looks")
         fits = self.threads is None or 1 <= self.threads <= 1024
-        _require(fits, "threads", self.threads, "from 1 to 1024", "leave it out for one a core")
-        _require(0 <= self.seed < 2**63, "seed", self.seed, "from 0 to 2^63 − 1", "0 is usual")
+        require(fits, "threads", self.threads, "from 1 to 1024", "leave it out for one a core")
+        require(0 <= self.seed < 2**63, "seed", self.seed, "from 0 to 2^63 − 1", "0 is usual")
 
     def resolved(self) -> "Config":
         """The same with nothing left open: ε, σ or rounds solved, and checked against each other."""
@@ -278,8 +278,3 @@ def _literal(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def _require(ok: bool, name: str, value: object, allowed: str, fix: str) -> None:
-    if not ok:
-        raise SettingError(name, value, allowed, fix)

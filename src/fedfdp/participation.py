@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedfdp.errors import SettingError
+from fedfdp.errors import require
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,13 @@ class Participation:
     staleness: float = 0.5
 
     def __post_init__(self) -> None:
-        _require(0 < self.fraction <= 1, "fraction", self.fraction, "in (0, 1]", "1 asks every client in every round")
+        some = 0 < self.fraction <= 1
+        require(some, "participation.fraction", self.fraction, "in (0, 1]", "1 asks every client in every round")
         for name in ("dropout", "stragglers"):
             value = getattr(self, name)
-            _require(0 <= value < 1, name, value, "a probability of at least 0, below 1", "0 switches it off")
-        _require(self.delay >= 1, "delay", self.delay, "1 round or more", "1 is usual")
-        _require(0 <= self.staleness < math.inf, "staleness", self.staleness, "0 or more", "0.5 is usual")
+            require(0 <= value < 1, f"participation.{name}", value, "a probability below 1", "0 switches it off")
+        require(self.delay >= 1, "participation.delay", self.delay, "1 round or more", "1 is usual")
+        require(0 <= self.staleness < math.inf, "participation.staleness", self.staleness, "0 or more", "0.5 is usual")
 
     def round(self, names: Sequence[str], *, seed: int, round: int) -> "Attendance":
         """Who of these takes part in this round, and who is late by how many rounds. The same for the same seed."""
@@ -65,8 +66,3 @@ class Attendance:
 
 def round_half_up(value: float) -> int:
     return math.floor(value + 0.5)
-
-
-def _require(ok: bool, name: str, value: object, allowed: str, fix: str) -> None:
-    if not ok:
-        raise SettingError(f"participation.{name}", value, allowed, fix)

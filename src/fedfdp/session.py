@@ -216,12 +216,12 @@ def holdings(federation: Federation) -> dict[str, Any]:
 def task_of(records: Any) -> dict[str, Any]:
     """What a model for a federation's records takes and gives: enough to build it again without them."""
     if isinstance(records, Federation):
-        outputs = records.classes or math.prod(records.y.shape[1:]) or 1
         tokens = not records.x.is_floating_point()
     else:
         records = records.like  # what the nodes said of themselves
-        outputs, tokens = records.outputs, records.tokens
-    return {"input_shape": list(records.input_shape), "classes": records.classes, "outputs": outputs, "tokens": tokens}
+        tokens = records.tokens
+    known = {"input_shape": list(records.input_shape), "classes": records.classes, "outputs": records.outputs}
+    return known | {"tokens": tokens}
 
 
 def finite(values: dict[str, float]) -> dict[str, float | None]:

@@ -85,12 +85,11 @@ def train(
     privacy, rounds = resolve_privacy(privacy, algorithm, rounds, share=share, before=released)
     eval_every = eval_every or max(1, math.ceil(rounds / 15))
     classes = federation.classes
-    outputs = classes or math.prod(federation.y.shape[1:]) or 1
     model = copy.deepcopy(model)
     given = {"input_shape": federation.input_shape, "tokens": not federation.x.is_floating_point()}
-    models.check_output(model, **given, outputs=outputs, classification=classes is not None)  # type: ignore[arg-type]
+    models.check_output(model, **given, outputs=federation.outputs, classification=classes is not None)  # type: ignore[arg-type]
     if loss is not None:
-        check_loss(loss, federation.y, outputs)
+        check_loss(loss, federation.y, federation.outputs)
     performance = Performance.of(metric)
     performance.check(classes)
     learner = Learner(model, loss or (squared_error if classes is None else cross_entropy), device=_device(device))

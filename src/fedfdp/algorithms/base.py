@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Protocol
 
 from fedfdp import ranges
 from fedfdp import weights as w
-from fedfdp.errors import SettingError
+from fedfdp.errors import require
 from fedfdp.fairness.coefficients import Coefficient, PlainClip
 from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.dpsgd import DPSGD
@@ -147,8 +147,7 @@ class Algorithm(ABC):
 
     def require(self, ok: bool, name: str, allowed: str, fix: str) -> None:
         """A SettingError that names the hyper-parameter unless `ok`."""
-        if not ok:
-            raise SettingError(f"algorithm.{name}", getattr(self, name), allowed, fix)
+        require(ok, f"algorithm.{name}", getattr(self, name), allowed, fix)
 
     def rate(self, round: int) -> float:
         """η of a round, the first being round 0; never so small that dividing by it fails."""

@@ -4,6 +4,7 @@ Never copies a client's records until a batch is taken, and never lets through r
 """
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -104,6 +105,11 @@ class Federation:
     @property
     def input_shape(self) -> tuple[int, ...]:
         return tuple(self.x.shape[1:])
+
+    @property
+    def outputs(self) -> int:
+        """How many values a model gives for a record: one per class, or one per target of a regression."""
+        return self.classes or math.prod(self.y.shape[1:]) or 1
 
     @cached_property
     def shares(self) -> Tensor:

@@ -13,7 +13,7 @@ from fedfdp.algorithms.base import Algorithm
 from fedfdp.data.facts import PRIVATE, Facts
 from fedfdp.engines.flower.settings import loopback
 from fedfdp.engines.flower.terms import Terms
-from fedfdp.errors import SettingError
+from fedfdp.errors import SettingError, require
 from fedfdp.models import MODELS
 from fedfdp.privacy.accounting.events import Event, history_of
 from fedfdp.privacy.dpsgd import DPSGD
@@ -42,11 +42,11 @@ class Policy:
 
     def __post_init__(self) -> None:
         ranges.check(self, "policy")
-        _require(0 < self.epsilon < math.inf, "epsilon", self.epsilon, "a budget above 0")
-        _require(0 < self.delta < 1, "delta", self.delta, "a probability in (0, 1)")
+        require(0 < self.epsilon < math.inf, "policy.epsilon", self.epsilon, "a budget above 0")
+        require(0 < self.delta < 1, "policy.delta", self.delta, "a probability in (0, 1)")
         for name in self.algorithms:
             known = name in ALGORITHMS or ":" in name
-            _require(known, "algorithms", name, f"among {', '.join(ALGORITHMS)}, or package.module:Class")
+            require(known, "policy.algorithms", name, f"among {', '.join(ALGORITHMS)}, or package.module:Class")
 
     def check_names(self, terms: Terms) -> None:
         """Before anything is looked up: a name that is not listed is not even imported."""
@@ -175,8 +175,3 @@ class RefusalError(Exception):
 def _refuse(allowed: bool, rule: str, asked: object) -> None:
     if not allowed:
         raise RefusalError(f"policy.{rule} does not allow {asked!s:.80}")
-
-
-def _require(ok: bool, name: str, value: object, allowed: str) -> None:
-    if not ok:
-        raise SettingError(f"policy.{name}", value, allowed)
