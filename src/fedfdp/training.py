@@ -17,6 +17,7 @@ from torch import nn
 from fedfdp import models
 from fedfdp.algorithms import Algorithm, FedFDP
 from fedfdp.algorithms.base import Population
+from fedfdp.arguments import check_arguments
 from fedfdp.budget import resolve_privacy
 from fedfdp.config import algorithm_settings
 from fedfdp.data import Federation
@@ -79,6 +80,7 @@ def train(
     >>> result.summary["rounds"], result.summary["epsilon"] <= 2.0
     (5, True)
     """
+    check_arguments(locals())
     algorithm, server, participation = algorithm or FedFDP(), server or Server(), participation or Participation()
     algorithm.check_privacy(privacy)
     share, released = participation.fraction, federation.before

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfdp.data import partition as partitions
-from fedfdp.data.check import as_inputs, as_targets, check_records
+from fedfdp.data.check import as_inputs, as_targets, check_records, parts_of
 from fedfdp.data.people import People
 from fedfdp.data.sources import Dataset
 from fedfdp.errors import DataError, SettingError, nearest
@@ -176,7 +176,7 @@ class Federation:
     @classmethod
     def from_clients(
         cls,
-        clients: Mapping[str, Sequence[Any]],
+        clients: Mapping[str, Any],
         *,
         test_fraction: float = 0.25,
         classes: int | None = None,
@@ -187,12 +187,13 @@ class Federation:
     ) -> "Federation":
         """Your own clients: `{"name": (x, y)}`, split at random, or `{"name": (x_train, y_train, x_test, y_test)}`.
 
-        Arrays or tensors; records along the first axis. Integer y are classes 0, 1, …: give `classes` where not every
-        class occurs. Floating y without `classes` mean regression. `units` says of whom each record is, in the same
-        order: a person's records then stay together in the split, are drawn together, and are protected together.
+        Arrays or tensors, records along the first axis. A torch `Dataset` of (x, y) may stand for a pair; its items are
+        read once. Integer y are classes 0, 1, …: give `classes` where not every class occurs. Floating y without
+        `classes` mean regression. `units` says of whom each record is, in the same order: a person's records then stay
+        together in the split, are drawn together, and are protected together.
         """
-        if not clients:
-            raise DataError("no clients: give at least one as {'name': (x, y)}")
+        if not isinstance(clients, Mapping) or not clients:
+            raise DataError("no clients by name: give at least one as {'name': (x, y)}")
         rng = stream(seed, SPLIT)
         of_whom = None if units is None else {client: _named(client, units) for client in clients}
         people = None if of_whom is None else numbered(of_whom.values())
@@ -201,10 +202,8 @@ class Federation:
         parts: list[tuple[Tensor, Tensor]] = []
         start = 0
         for client, given in clients.items():
-            if len(given) not in (2, 4):
-                raise DataError(f"client {client!r}: give (x, y) or (x_train, y_train, x_test, y_test)")
-            sizes = []
-            for x, y in zip(given[::2], given[1::2], strict=True):
+            pairs, sizes = parts_of(client, given), []
+            for x, y in pairs:
                 xs.append(as_inputs(client, x, like=xs[0] if xs else None))
                 ys.append(as_targets(client, y, records=len(xs[-1]), classes=classes, like=ys[0] if ys else None))
                 sizes.append(len(xs[-1]))
@@ -212,7 +211,7 @@ class Federation:
             start += sum(sizes)
             if of_whom is not None and len(of_whom[client]) != sum(sizes):
                 raise DataError(f"client {client!r}: {sum(sizes)} records, {len(of_whom[client])} in units")
-            if len(given) == 2:
+            if len(pairs) == 1:
                 parts.append(split(index, test_fraction, rng, people))
             else:
                 parts.append((torch.from_numpy(index[: sizes[0]]), torch.from_numpy(index[sizes[0] :])))
