@@ -18,13 +18,13 @@ from fedfdp.errors import require
 class Participation:
     """How many clients are asked, how many of them drop out or are late, and what happens to late replies."""
 
-    fraction: float = 1.0
-    sampling: Literal["fixed", "random"] = "fixed"
-    dropout: float = 0.0
-    stragglers: float = 0.0
-    delay: int = 1
-    asynchronous: bool = False
-    staleness: float = 0.5
+    fraction: float = 1.0  # the part of the clients that is asked in a round
+    sampling: Literal["fixed", "random"] = "fixed"  # exactly that part, or each client with that probability
+    dropout: float = 0.0  # the probability that an asked client is away: it pays nothing
+    stragglers: float = 0.0  # the probability that a reply is late
+    delay: int = 1  # the most rounds by which it is
+    asynchronous: bool = False  # whether late replies are used when they come, or dropped
+    staleness: float = 0.5  # how much less late ones count: (1 + age)^(−staleness)
 
     def __post_init__(self) -> None:
         some = 0 < self.fraction <= 1

@@ -24,12 +24,12 @@ class ServerMemory:
 class Server:
     """An optimiser on the aggregated update (Reddi et al., 2021), and an exponential average as the released model."""
 
-    optimizer: Literal["none", "momentum", "adam"] = "none"
-    lr: float = 1.0
-    momentum: float = 0.9
-    beta2: float = 0.99
-    tau: float = 1e-3
-    average: float = 0.0
+    optimizer: Literal["none", "momentum", "adam"] = "none"  # none takes the method's weights as they are
+    lr: float = 1.0  # step size of the optimiser
+    momentum: float = 0.9  # β₁ of the first moment
+    beta2: float = 0.99  # β₂ of adam's second moment
+    tau: float = 1e-3  # what adam adds to the root of the second moment
+    average: float = 0.0  # decay of the running average that is released; 0: the last weights are
 
     def __post_init__(self) -> None:
         require(self.lr > 0, "server.lr", self.lr, "a step size above 0", "1 takes the clients' mean as it is")

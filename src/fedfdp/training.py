@@ -67,9 +67,32 @@ def train(
 ) -> Result:
     """Trains `model` across the clients of `federation`; the model that is passed in stays as it is.
 
-    With `privacy`, one of its ε and σ or `rounds` may be left out. With `out`, the run is a folder that `resume=True`
-    continues to the same bits; `config` is what that folder keeps as its settings. `randomness="secure"` draws batches
-    and noise from the operating system: nothing is repeated then, and a round that is resumed is paid for again.
+    With `privacy`, one of its ε and σ or `rounds` may be left out.
+
+    Args:
+        model: any `torch.nn.Module` that takes such records; only parameters that require a gradient are trained.
+        federation: the clients and their records.
+        algorithm: the method; None: `FedFDP()`.
+        privacy: the private step and its budget; None: no privacy.
+        rounds: how many; None: as many as the budget allows.
+        server: an optimiser or averaged weights on top of the method; None: neither.
+        participation: who takes part in a round; None: everyone.
+        loss: called with outputs and targets, it gives one loss per record; None: cross-entropy or squared error.
+        metric: what Ψ is reported of: "loss", "accuracy", or a function of outputs and targets.
+        seed: the same seed gives the same bits.
+        randomness: "secure" draws batches and noise from the operating system: nothing is repeated then, and a round
+            that is resumed is paid for again.
+        eval_every: rounds between two evaluations; None: about 15 evaluations in all.
+        fused: whether many clients are computed in one pass; False is slower, and the same but for rounding.
+        device: "cpu", "cuda" or "auto".
+        threads: None: one per core.
+        out: the folder that keeps the run; None: nothing is written.
+        resume: continues the run in `out`, to the same bits.
+        config: what that folder keeps as the run's settings; None: those given here.
+        on_update: called after every round.
+
+    Returns:
+        The trained model, its measures and their history.
 
     >>> import torch, fedfdp
     >>> x, y = torch.randn(400, 5, generator=torch.Generator().manual_seed(0)), torch.arange(400) % 2

@@ -45,10 +45,10 @@ class Facts:
     classes: int | tuple[str | int | bool, ...] | None = None  # all that exist anywhere; a number n means 0 to n − 1
     target: Range | Literal["private"] | None = None  # instead of classes, for regression: the label's range
     test: str | None = None  # the column that says which rows are for the test
-    columns: dict[str, Any] | None = None
-    ignore: tuple[str, ...] | None = None
+    columns: dict[str, Any] | None = None  # of a table: each column's range or categories
+    ignore: tuple[str, ...] | None = None  # columns of a table that are not read
     range: Range | None = None  # of every value in x, for arrays
-    estimate: Estimate | None = None
+    estimate: Estimate | None = None  # how private ranges are estimated; None: with the defaults
 
     def __post_init__(self) -> None:
         if self.classes is not None and self.target is not None:

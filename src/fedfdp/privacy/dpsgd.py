@@ -22,15 +22,15 @@ class DPSGD:
     One of ε, σ and the number of rounds may be None; it is solved from the other two before a run.
     """
 
-    epsilon: float | None = 3.52
-    delta: float = 1e-5
-    sigma: Annotated[float, ranges.NOISE] | None = 2.0
-    q: Annotated[float, ranges.SAMPLING] = 0.05
-    clip: Annotated[float, ranges.CLIP] = 0.1
-    sigma_loss: Annotated[float, ranges.NOISE] = 5.0
-    sigma_count: Annotated[float, ranges.NOISE] = 10.0
-    accountant: Accountant = "pld"
-    budgets: dict[str, float] = field(default_factory=dict)
+    epsilon: float | None = 3.52  # the budget of every client; None: solved from σ and rounds
+    delta: float = 1e-5  # the probability with which ε may fail; well below 1/records
+    sigma: Annotated[float, ranges.NOISE] | None = 2.0  # noise multiplier of the gradient; None: the least that fits ε
+    q: Annotated[float, ranges.SAMPLING] = 0.05  # the probability with which a record is in a batch
+    clip: Annotated[float, ranges.CLIP] = 0.1  # C, the bound of a record's gradient
+    sigma_loss: Annotated[float, ranges.NOISE] = 5.0  # noise multiplier of a released loss
+    sigma_count: Annotated[float, ranges.NOISE] = 10.0  # noise multiplier of a released count
+    accountant: Accountant = "pld"  # how events add up: pld is tight, rdp faster and looser
+    budgets: dict[str, float] = field(default_factory=dict)  # an ε of their own for clients by name
 
     def __post_init__(self) -> None:
         ranges.check(self, "privacy")
