@@ -102,9 +102,6 @@ class ALIDPFL(Algorithm):
     def broadcast(self, state: ALIState) -> ALIBroadcast:
         return ALIBroadcast(state.round, state.weights, state.tau)
 
-    def memory(self) -> Seen:
-        return Seen()
-
     def local(self, broadcast: ALIBroadcast, memory: Seen, client: Client) -> tuple[ALIUpload, Seen]:
         coefficient = self.coefficient(broadcast, client.privacy)
         released: list[Released] = []

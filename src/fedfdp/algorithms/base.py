@@ -191,7 +191,7 @@ class Algorithm(ABC):
 
     def memory(self) -> Any:
         """A client's state before its first round."""
-        return ClientState()
+        return self.Memory()
 
     def coefficient(self, broadcast: Any, privacy: DPSGD | None) -> Coefficient:
         """What is wanted of each record; engines that compute many clients at once ask it too."""

@@ -39,9 +39,6 @@ class FedDyn(Algorithm):
     def init(self, weights: Weights, population: Population, privacy: DPSGD | None) -> DynState:
         return DynState(0, weights, population, w.zeros_like(weights))
 
-    def memory(self) -> DynMemory:
-        return DynMemory()
-
     def local(self, broadcast: Broadcast, memory: DynMemory, client: Client) -> tuple[Upload, DynMemory]:
         start, coefficient = broadcast.weights, self.coefficient(broadcast, client.privacy)
         own = memory.h or w.zeros_like(start)
