@@ -18,7 +18,7 @@ from fedfdp.data.catalog import named
 from fedfdp.data.facts import Facts
 from fedfdp.data.files.paths import looks_like_path
 from fedfdp.engines.flower.settings import Flower
-from fedfdp.errors import SettingError, nearest
+from fedfdp.errors import SettingError, nearest, require
 from fedfdp.participation import Participation
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.server import Server
@@ -31,28 +31,28 @@ PRESETS = Path(__file__).parent / "presets"
 class Data(Facts):
     """Which records there are, and who holds them: a dataset by name and how it is dealt out, or your own files."""
 
-    source: str = "mnist"
-    clients: int = 10
-    partition: Literal["dirichlet", "iid", "shards", "column"] = "dirichlet"
-    beta: float = 0.1
-    shards_per_client: int = 2
-    column: str | None = None
-    test_fraction: float = 0.25
-    fraction: float = 1.0
-    folder: str | None = None
-    seed: int | None = None
+    source: str = "mnist"  # a dataset's name, or the path of your own files
+    clients: int = 10  # how many a dataset by name is dealt out to
+    partition: Literal["dirichlet", "iid", "shards", "column"] = "dirichlet"  # how it is dealt out
+    beta: float = 0.1  # of the Dirichlet partition: the smaller, the more unequal
+    shards_per_client: int = 2  # of the shards partition
+    column: str | None = None  # of the column partition: its values are the clients
+    test_fraction: float = 0.25  # of each client's records, held back for evaluation
+    fraction: float = 1.0  # the part of the records that is used at all
+    folder: str | None = None  # where datasets are kept, or your files are; None: the usual place
+    seed: int | None = None  # of the partition; None: the run's
     content: str | None = None  # SHA-256 of your own files: a run of others is refused; sweeps and tuning write it
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(self.clients >= 2, "data.clients", self.clients, "2 or more", "10 is the paper's")
-        _require(self.beta > 0, "data.beta", self.beta, "above 0", "0.1 is very unequal, 100 nearly equal")
+        require(self.clients >= 2, "data.clients", self.clients, "2 or more", "10 is the paper's")
+        require(self.beta > 0, "data.beta", self.beta, "above 0", "0.1 is very unequal, 100 nearly equal")
         inside = 0 < self.test_fraction < 1
-        _require(inside, "data.test_fraction", self.test_fraction, "strictly between 0 and 1", "0.25 is the paper's")
+        require(inside, "data.test_fraction", self.test_fraction, "strictly between 0 and 1", "0.25 is the paper's")
         named = (self.column is not None) == (self.partition == "column")
-        _require(named, "data.column", self.column, 'goes together with partition = "column"', "set both or none")
-        _require(0 < self.fraction <= 1, "data.fraction", self.fraction, "in (0, 1]", "1 takes every record")
-        _require(
+        require(named, "data.column", self.column, 'goes together with partition = "column"', "set both or none")
+        require(0 < self.fraction <= 1, "data.fraction", self.fraction, "in (0, 1]", "1 takes every record")
+        require(
             self.shards_per_client >= 1, "data.shards_per_client", self.shards_per_client, "1 or more", "2 is usual"
         )
 
@@ -61,8 +61,8 @@ class Data(Facts):
 class Model:
     """What is trained: a built-in model by name, or `package.module:Class` with its arguments."""
 
-    name: str = "small-cnn"
-    arguments: dict[str, Any] = field(default_factory=dict)
+    name: str = "small-cnn"  # fedfdp models list shows them
+    arguments: dict[str, Any] = field(default_factory=dict)  # of the model's function or class
     trainable: tuple[str, ...] | None = None  # layers such as "head": the rest is frozen; None: as the model comes
 
 
@@ -70,32 +70,32 @@ class Model:
 class Config:
     """A whole run. Of ε, σ and rounds one may be None until `resolved`."""
 
-    name: str = "run"
-    seed: int = 0
-    rounds: int | None = None
-    eval_every: int | None = None
-    engine: Literal["local", "flower"] = "local"
-    fused: bool = True
-    device: str = "cpu"
-    randomness: Literal["seeded", "secure"] = "seeded"
-    threads: int | None = None
+    name: str = "run"  # of the run, for people
+    seed: int = 0  # of batches, noise, weights and partition
+    rounds: int | None = None  # None: as many as the budget allows
+    eval_every: int | None = None  # rounds between evaluations; None: about 15 in all
+    engine: Literal["local", "flower"] = "local"  # all clients in this process, or across machines
+    fused: bool = True  # whether many clients are computed in one pass
+    device: str = "cpu"  # cpu, cuda or auto
+    randomness: Literal["seeded", "secure"] = "seeded"  # secure: from the operating system, never repeated
+    threads: int | None = None  # None: one per core
     loss: str | None = None  # package.module:function of (output, y), one loss a record; None: by what is predicted
     metric: str = "loss"  # what Ψ is reported of: loss, accuracy, or package.module:function of (outputs, targets)
-    data: Data = field(default_factory=Data)
-    model: Model = field(default_factory=Model)
-    algorithm: Algorithm = field(default_factory=algorithms.FedFDP)
-    privacy: DPSGD | None = None
-    server: Server = field(default_factory=Server)
-    participation: Participation = field(default_factory=Participation)
+    data: Data = field(default_factory=Data)  # which records, and who holds them
+    model: Model = field(default_factory=Model)  # what is trained
+    algorithm: Algorithm = field(default_factory=algorithms.FedFDP)  # the method with its settings
+    privacy: DPSGD | None = None  # None: training without privacy
+    server: Server = field(default_factory=Server)  # what the server adds to the method
+    participation: Participation = field(default_factory=Participation)  # who takes part in a round
     flower: Flower | None = None  # across machines: where, with whom, how long to wait
 
     def __post_init__(self) -> None:
-        _require(self.rounds is None or self.rounds >= 1, "rounds", self.rounds, "1 or more", "100 is usual")
+        require(self.rounds is None or self.rounds >= 1, "rounds", self.rounds, "1 or more", "100 is usual")
         every = self.eval_every
-        _require(every is None or every >= 1, "eval_every", every, "1 or more", "leave it out for about 15 looks")
+        require(every is None or every >= 1, "eval_every", every, "1 or more", "leave it out for about 15 looks")
         fits = self.threads is None or 1 <= self.threads <= 1024
-        _require(fits, "threads", self.threads, "from 1 to 1024", "leave it out for one a core")
-        _require(0 <= self.seed < 2**63, "seed", self.seed, "from 0 to 2^63 − 1", "0 is usual")
+        require(fits, "threads", self.threads, "from 1 to 1024", "leave it out for one a core")
+        require(0 <= self.seed < 2**63, "seed", self.seed, "from 0 to 2^63 − 1", "0 is usual")
 
     def resolved(self) -> "Config":
         """The same with nothing left open: ε, σ or rounds solved, and checked against each other."""
@@ -278,8 +278,3 @@ def _literal(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def _require(ok: bool, name: str, value: object, allowed: str, fix: str) -> None:
-    if not ok:
-        raise SettingError(name, value, allowed, fix)

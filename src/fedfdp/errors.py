@@ -28,6 +28,12 @@ class RunError(FedFDPError):
     """A run folder that is damaged, in use, or not the one that was meant."""
 
 
+def require(ok: bool, setting: str, value: object, allowed: str, fix: str = "") -> None:
+    """A SettingError unless `ok`."""
+    if not ok:
+        raise SettingError(setting, value, allowed, fix)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the likeliest one meant, and all that exist."""
     names = sorted(known)

@@ -1,6 +1,5 @@
 """A model and its loss, computed at whatever weights are given. It keeps no weights of its own and knows no client."""
 
-import importlib
 import math
 import secrets
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from fedfdp import weights as w
 from fedfdp.errors import DataError, SettingError
 from fedfdp.fairness.coefficients import Coefficient
 from fedfdp.identity import examine
+from fedfdp.importing import imported
 from fedfdp.privacy.clipping import ClippedSum, clipped_sum, record_losses
 from fedfdp.privacy.clipping.fast import buffers_kept
 from fedfdp.privacy.clipping.layers import named_layers
@@ -172,14 +172,7 @@ def squared_error(output: Tensor, y: Tensor) -> Tensor:
 
 def loss_at(path: str) -> LossFunction:
     """A loss of yours, by import path: called with outputs and targets, it gives one loss a record."""
-    module, colon, name = path.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name) if colon else None
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingError("loss", path, f"cannot be imported: {error}", "check PYTHONPATH") from None
-    if not callable(found):
-        raise SettingError("loss", path, "not a function", "give package.module:function")
-    return found  # type: ignore[no-any-return]
+    return imported(path, "loss")  # type: ignore[no-any-return]
 
 
 def check_loss(loss: LossFunction, y: Tensor, outputs: int) -> None:

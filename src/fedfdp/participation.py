@@ -11,28 +11,29 @@ from typing import Literal
 
 import numpy as np
 
-from fedfdp.errors import SettingError
+from fedfdp.errors import require
 
 
 @dataclass(frozen=True)
 class Participation:
     """How many clients are asked, how many of them drop out or are late, and what happens to late replies."""
 
-    fraction: float = 1.0
-    sampling: Literal["fixed", "random"] = "fixed"
-    dropout: float = 0.0
-    stragglers: float = 0.0
-    delay: int = 1
-    asynchronous: bool = False
-    staleness: float = 0.5
+    fraction: float = 1.0  # the part of the clients that is asked in a round
+    sampling: Literal["fixed", "random"] = "fixed"  # exactly that part, or each client with that probability
+    dropout: float = 0.0  # the probability that an asked client is away: it pays nothing
+    stragglers: float = 0.0  # the probability that a reply is late
+    delay: int = 1  # the most rounds by which it is
+    asynchronous: bool = False  # whether late replies are used when they come, or dropped
+    staleness: float = 0.5  # how much less late ones count: (1 + age)^(−staleness)
 
     def __post_init__(self) -> None:
-        _require(0 < self.fraction <= 1, "fraction", self.fraction, "in (0, 1]", "1 asks every client in every round")
+        some = 0 < self.fraction <= 1
+        require(some, "participation.fraction", self.fraction, "in (0, 1]", "1 asks every client in every round")
         for name in ("dropout", "stragglers"):
             value = getattr(self, name)
-            _require(0 <= value < 1, name, value, "a probability of at least 0, below 1", "0 switches it off")
-        _require(self.delay >= 1, "delay", self.delay, "1 round or more", "1 is usual")
-        _require(0 <= self.staleness < math.inf, "staleness", self.staleness, "0 or more", "0.5 is usual")
+            require(0 <= value < 1, f"participation.{name}", value, "a probability below 1", "0 switches it off")
+        require(self.delay >= 1, "participation.delay", self.delay, "1 round or more", "1 is usual")
+        require(0 <= self.staleness < math.inf, "participation.staleness", self.staleness, "0 or more", "0.5 is usual")
 
     def round(self, names: Sequence[str], *, seed: int, round: int) -> "Attendance":
         """Who of these takes part in this round, and who is late by how many rounds. The same for the same seed."""
@@ -65,8 +66,3 @@ class Attendance:
 
 def round_half_up(value: float) -> int:
     return math.floor(value + 0.5)
-
-
-def _require(ok: bool, name: str, value: object, allowed: str, fix: str) -> None:
-    if not ok:
-        raise SettingError(f"participation.{name}", value, allowed, fix)

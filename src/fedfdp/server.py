@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 
 from fedfdp import weights as w
-from fedfdp.errors import SettingError
+from fedfdp.errors import require
 from fedfdp.records import Weights
 
 
@@ -24,19 +24,19 @@ class ServerMemory:
 class Server:
     """An optimiser on the aggregated update (Reddi et al., 2021), and an exponential average as the released model."""
 
-    optimizer: Literal["none", "momentum", "adam"] = "none"
-    lr: float = 1.0
-    momentum: float = 0.9
-    beta2: float = 0.99
-    tau: float = 1e-3
-    average: float = 0.0
+    optimizer: Literal["none", "momentum", "adam"] = "none"  # none takes the method's weights as they are
+    lr: float = 1.0  # step size of the optimiser
+    momentum: float = 0.9  # β₁ of the first moment
+    beta2: float = 0.99  # β₂ of adam's second moment
+    tau: float = 1e-3  # what adam adds to the root of the second moment
+    average: float = 0.0  # decay of the running average that is released; 0: the last weights are
 
     def __post_init__(self) -> None:
-        _require(self.lr > 0, "lr", self.lr, "a step size above 0", "1 takes the clients' mean as it is")
-        _require(self.tau > 0, "tau", self.tau, "above 0", "1e-3 is usual")
+        require(self.lr > 0, "server.lr", self.lr, "a step size above 0", "1 takes the clients' mean as it is")
+        require(self.tau > 0, "server.tau", self.tau, "above 0", "1e-3 is usual")
         for name in ("momentum", "beta2", "average"):
             value = getattr(self, name)
-            _require(0 <= value < 1, name, value, "at least 0, below 1", "0 switches it off")
+            require(0 <= value < 1, f"server.{name}", value, "at least 0, below 1", "0 switches it off")
 
     def step(self, before: Weights, aggregated: Weights, memory: ServerMemory) -> tuple[Weights, ServerMemory]:
         """The new global weights, from the old ones and what the method made of the clients' updates."""
@@ -65,8 +65,3 @@ class Server:
         if not self.average or not memory.steps:
             return current
         return w.multiply(memory.average, 1 / (1 - self.average**memory.steps))
-
-
-def _require(ok: bool, name: str, value: object, allowed: str, fix: str) -> None:
-    if not ok:
-        raise SettingError(f"server.{name}", value, allowed, fix)

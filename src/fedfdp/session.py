@@ -34,20 +34,20 @@ CHECKPOINT_SECONDS = 15.0
 class Result:
     """What a run gives: the trained model, its measures, and those along the way."""
 
-    model: nn.Module
-    summary: dict[str, Any]
-    history: list[dict[str, Any]]
-    folder: Path | None = None
+    model: nn.Module  # in evaluation mode, with the released weights
+    summary: dict[str, Any]  # final measures, ε spent, settings: what summary.json holds
+    history: list[dict[str, Any]]  # one entry for each evaluation: what metrics.jsonl holds
+    folder: Path | None = None  # where the run is kept; None without `out`
 
 
 @dataclass(frozen=True)
 class Update:
     """What a run tells while it goes on: the finished round, and the ε spent so far by the client that spent most."""
 
-    step: Step
-    epsilon: float | None
-    budget: float | None
-    history: list[dict[str, Any]] = field(repr=False)
+    step: Step  # the round that has just ended
+    epsilon: float | None  # an upper bound of what the client that spent most has spent; None without privacy
+    budget: float | None  # the ε that was allowed; None without privacy
+    history: list[dict[str, Any]] = field(repr=False)  # the entries of all evaluations so far
 
 
 class Session:
@@ -216,12 +216,12 @@ def holdings(federation: Federation) -> dict[str, Any]:
 def task_of(records: Any) -> dict[str, Any]:
     """What a model for a federation's records takes and gives: enough to build it again without them."""
     if isinstance(records, Federation):
-        outputs = records.classes or math.prod(records.y.shape[1:]) or 1
         tokens = not records.x.is_floating_point()
     else:
         records = records.like  # what the nodes said of themselves
-        outputs, tokens = records.outputs, records.tokens
-    return {"input_shape": list(records.input_shape), "classes": records.classes, "outputs": outputs, "tokens": tokens}
+        tokens = records.tokens
+    known = {"input_shape": list(records.input_shape), "classes": records.classes, "outputs": records.outputs}
+    return known | {"tokens": tokens}
 
 
 def finite(values: dict[str, float]) -> dict[str, float | None]:

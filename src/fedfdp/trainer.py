@@ -56,8 +56,8 @@ class Progress:
 class Evaluation:
     """The released model's measures, overall and client by client."""
 
-    measures: dict[str, float]
-    clients: ClientResults
+    measures: dict[str, float]  # by name: accuracy, loss, psi and its kin
+    clients: ClientResults  # client by client, in the federation's order
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Step:
     """One finished round."""
 
     round: int  # rounds done
-    rounds: int
-    took_part: int
-    evaluation: Evaluation | None
+    rounds: int  # that will be done in all
+    took_part: int  # clients whose uploads were used
+    evaluation: Evaluation | None  # None where this round was not evaluated
 
 
 class Trainer:

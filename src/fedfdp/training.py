@@ -18,6 +18,7 @@ from torch import nn
 from fedfdp import models
 from fedfdp.algorithms import Algorithm, FedFDP
 from fedfdp.algorithms.base import Population
+from fedfdp.arguments import check_arguments
 from fedfdp.budget import resolve_privacy
 from fedfdp.config import algorithm_settings
 from fedfdp.data import Federation
@@ -67,9 +68,32 @@ def train(
 ) -> Result:
     """Trains `model` across the clients of `federation`; the model that is passed in stays as it is.
 
-    With `privacy`, one of its ε and σ or `rounds` may be left out. With `out`, the run is a folder that `resume=True`
-    continues to the same bits; `config` is what that folder keeps as its settings. `randomness="secure"` draws batches
-    and noise from the operating system: nothing is repeated then, and a round that is resumed is paid for again.
+    With `privacy`, one of its ε and σ or `rounds` may be left out.
+
+    Args:
+        model: any `torch.nn.Module` that takes such records; only parameters that require a gradient are trained.
+        federation: the clients and their records.
+        algorithm: the method; None: `FedFDP()`.
+        privacy: the private step and its budget; None: no privacy.
+        rounds: how many; None: as many as the budget allows.
+        server: an optimiser or averaged weights on top of the method; None: neither.
+        participation: who takes part in a round; None: everyone.
+        loss: called with outputs and targets, it gives one loss per record; None: cross-entropy or squared error.
+        metric: what Ψ is reported of: "loss", "accuracy", or a function of outputs and targets.
+        seed: the same seed gives the same bits.
+        randomness: "secure" draws batches and noise from the operating system: nothing is repeated then, and a round
+            that is resumed is paid for again.
+        eval_every: rounds between two evaluations; None: about 15 evaluations in all.
+        fused: whether many clients are computed in one pass; False is slower, and the same but for rounding.
+        device: "cpu", "cuda" or "auto".
+        threads: None: one per core.
+        out: the folder that keeps the run; None: nothing is written.
+        resume: continues the run in `out`, to the same bits.
+        config: what that folder keeps as the run's settings; None: those given here.
+        on_update: called after every round.
+
+    Returns:
+        The trained model, its measures and their history.
 
     >>> import torch, fedfdp
     >>> x, y = torch.randn(400, 5, generator=torch.Generator().manual_seed(0)), torch.arange(400) % 2
@@ -80,18 +104,18 @@ def train(
     >>> result.summary["rounds"], result.summary["epsilon"] <= 2.0
     (5, True)
     """
+    check_arguments(locals())
     algorithm, server, participation = algorithm or FedFDP(), server or Server(), participation or Participation()
     algorithm.check_privacy(privacy)
     share, released = participation.fraction, federation.before
     privacy, rounds = resolve_privacy(privacy, algorithm, rounds, share=share, before=released)
     eval_every = eval_every or max(1, math.ceil(rounds / 15))
     classes = federation.classes
-    outputs = classes or math.prod(federation.y.shape[1:]) or 1
     untouched, model = model, copy.deepcopy(model)
     given = {"input_shape": federation.input_shape, "tokens": not federation.x.is_floating_point()}
-    models.check_output(model, **given, outputs=outputs, classification=classes is not None)  # type: ignore[arg-type]
+    models.check_output(model, **given, outputs=federation.outputs, classification=classes is not None)  # type: ignore[arg-type]
     if loss is not None:
-        check_loss(loss, federation.y, outputs)
+        check_loss(loss, federation.y, federation.outputs)
     performance = Performance.of(metric)
     performance.check(classes)
     learner = Learner(model, loss or (squared_error if classes is None else cross_entropy), device=_device(device))

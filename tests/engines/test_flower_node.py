@@ -279,7 +279,7 @@ def test_own_records_from_a_file_and_from_a_function(tmp_path, monkeypatch):
         "import numpy\ndef load():\n    return numpy.eye(4), numpy.arange(4)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    from_loader = own_federation("n", NodeData(loader="hospital_records:load", classes=2))
+    from_loader = own_federation("n", NodeData(loader="hospital_records:load", classes=4))
     assert len(from_loader.clients[0].train) + len(from_loader.clients[0].test) == 4
 
 

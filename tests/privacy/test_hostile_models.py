@@ -601,7 +601,7 @@ def test_memory_writing_and_structure(kind, first):
     assert moved <= WITHIN
 
 
-# Many clients, and what is handed out ----------------------------------------------------------------------------------
+# Many clients, and what is handed out ---------------------------------------------------------------------------------
 
 
 class DrawsInForward(nn.Module):

@@ -1,7 +1,5 @@
 """The methods, one file each, by name or by import path."""
 
-import importlib
-
 from fedfdp.algorithms.ali_dpfl import ALIDPFL
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.algorithms.fedavg import FedAvg
@@ -11,7 +9,8 @@ from fedfdp.algorithms.fedfdp import FedFDP
 from fedfdp.algorithms.fedprox import FedProx
 from fedfdp.algorithms.qffl import QFFL
 from fedfdp.algorithms.scaffold import Scaffold
-from fedfdp.errors import SettingError, nearest
+from fedfdp.errors import SettingError, nearest, require
+from fedfdp.importing import imported
 
 __all__ = [
     "ALGORITHMS",
@@ -35,14 +34,10 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 def find(name: str) -> type[Algorithm]:
     """The method of that name, or the class at `package.module:Class`."""
     if ":" in name:
-        module, _, attribute = name.partition(":")
-        try:
-            kind = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise SettingError("algorithm.name", name, f"cannot be imported: {error}", "check PYTHONPATH") from None
-        if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
-            raise SettingError("algorithm.name", name, "not a class derived from fedfdp.algorithms.Algorithm")
-        return kind
+        kind = imported(name, "algorithm.name", "Class")
+        derived = isinstance(kind, type) and issubclass(kind, Algorithm)
+        require(derived, "algorithm.name", name, "not a class derived from fedfdp.algorithms.Algorithm")
+        return kind  # type: ignore[no-any-return]
     if name not in ALGORITHMS:
         raise SettingError("algorithm.name", name, nearest(name, ALGORITHMS), "or package.module:Class")
     return ALGORITHMS[name]

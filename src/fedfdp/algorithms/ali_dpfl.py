@@ -60,8 +60,8 @@ class ALIDPFL(Algorithm):
 
     round_budget: Annotated[int, ranges.ROUNDS] = 100  # R_s
     step_budget: Annotated[int, ranges.BUDGET_STEPS] | None = None  # R_c; None: as many as ε allows
-    loss_clip: Annotated[float, ranges.LOSS_BOUND] = 2.5
-    smoothing: float = 0.9
+    loss_clip: Annotated[float, ranges.LOSS_BOUND] = 2.5  # C_l: released losses are clamped to [0, C_l]
+    smoothing: float = 0.9  # the part of the old estimates of μ and Γ that a round keeps
 
     name: ClassVar[str] = "ali_dpfl"
     adaptive: ClassVar[bool] = True
@@ -101,9 +101,6 @@ class ALIDPFL(Algorithm):
 
     def broadcast(self, state: ALIState) -> ALIBroadcast:
         return ALIBroadcast(state.round, state.weights, state.tau)
-
-    def memory(self) -> Seen:
-        return Seen()
 
     def local(self, broadcast: ALIBroadcast, memory: Seen, client: Client) -> tuple[ALIUpload, Seen]:
         coefficient = self.coefficient(broadcast, client.privacy)

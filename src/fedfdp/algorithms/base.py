@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Protocol
 
 from fedfdp import ranges
 from fedfdp import weights as w
-from fedfdp.errors import SettingError
+from fedfdp.errors import require
 from fedfdp.fairness.coefficients import Coefficient, PlainClip
 from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.dpsgd import DPSGD
@@ -24,10 +24,10 @@ SMALLEST_RATE = 1e-20  # where a step size that decays ends: no weight is moved 
 class Population:
     """What is public about the clients: how many, the records they declare (all, and the smallest), the classes."""
 
-    clients: int
-    records: int
+    clients: int  # how many
+    records: int  # Σ n_i
     smallest: int  # min n_i
-    classes: int | None
+    classes: int | None  # None for regression
 
 
 @dataclass(frozen=True)
@@ -129,16 +129,16 @@ class Algorithm(ABC):
 
     lr: Annotated[float, ranges.RATE] = 0.1  # η of the first round
     lr_decay: Annotated[float, ranges.DECAY] = 1.0  # what η is multiplied by after each round
-    local_steps: Annotated[int, ranges.STEPS] | None = None
-    local_epochs: Annotated[int, ranges.STEPS] | None = None
-    batch_size: Annotated[int, ranges.RECORDS] = 64
+    local_steps: Annotated[int, ranges.STEPS] | None = None  # K, a client's steps in a round
+    local_epochs: Annotated[int, ranges.STEPS] | None = None  # … or E, passes; neither: one step if private
+    batch_size: Annotated[int, ranges.RECORDS] = 64  # without privacy; private batches are drawn with rate q
 
-    name: ClassVar[str]
+    name: ClassVar[str]  # how a config names the method
     adaptive: ClassVar[bool] = False  # whether what a round costs depends on what was released before it
-    State: ClassVar[type[Any]] = ServerState
-    Message: ClassVar[type[Any]] = Broadcast
-    Reply: ClassVar[type[Any]] = Upload
-    Memory: ClassVar[type[Any]] = ClientState
+    State: ClassVar[type[Any]] = ServerState  # what the server remembers
+    Message: ClassVar[type[Any]] = Broadcast  # what is sent to clients
+    Reply: ClassVar[type[Any]] = Upload  # what a client uploads
+    Memory: ClassVar[type[Any]] = ClientState  # what a client remembers
 
     def __post_init__(self) -> None:
         ranges.check(self, "algorithm")
@@ -147,8 +147,7 @@ class Algorithm(ABC):
 
     def require(self, ok: bool, name: str, allowed: str, fix: str) -> None:
         """A SettingError that names the hyper-parameter unless `ok`."""
-        if not ok:
-            raise SettingError(f"algorithm.{name}", getattr(self, name), allowed, fix)
+        require(ok, f"algorithm.{name}", getattr(self, name), allowed, fix)
 
     def rate(self, round: int) -> float:
         """η of a round, the first being round 0; never so small that dividing by it fails."""
@@ -192,7 +191,7 @@ class Algorithm(ABC):
 
     def memory(self) -> Any:
         """A client's state before its first round."""
-        return ClientState()
+        return self.Memory()
 
     def coefficient(self, broadcast: Any, privacy: DPSGD | None) -> Coefficient:
         """What is wanted of each record; engines that compute many clients at once ask it too."""

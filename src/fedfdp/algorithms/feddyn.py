@@ -30,7 +30,7 @@ class DynMemory:
 class FedDyn(Algorithm):
     """Σ p_i w_i − h/α after local steps along gradient − h_i + α(w − w_t)."""
 
-    alpha: Annotated[float, ranges.DYNAMIC] = 0.1
+    alpha: Annotated[float, ranges.DYNAMIC] = 0.1  # α, how strongly local objectives are bent towards the global one
 
     name: ClassVar[str] = "feddyn"
     State: ClassVar[type] = DynState
@@ -38,9 +38,6 @@ class FedDyn(Algorithm):
 
     def init(self, weights: Weights, population: Population, privacy: DPSGD | None) -> DynState:
         return DynState(0, weights, population, w.zeros_like(weights))
-
-    def memory(self) -> DynMemory:
-        return DynMemory()
 
     def local(self, broadcast: Broadcast, memory: DynMemory, client: Client) -> tuple[Upload, DynMemory]:
         start, coefficient = broadcast.weights, self.coefficient(broadcast, client.privacy)

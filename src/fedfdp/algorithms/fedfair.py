@@ -45,8 +45,8 @@ class FairUpload(Upload):
 class FedFair(Algorithm):
     """Local SGD whose step grows with the gap between the batch's loss and the global one."""
 
-    lam: Annotated[float, ranges.LAMBDA] = 0.1
-    initial_loss: Annotated[float, ranges.LOSS] | None = None
+    lam: Annotated[float, ranges.LAMBDA] = 0.1  # λ, by how much a loss above the global one lengthens a step
+    initial_loss: Annotated[float, ranges.LOSS] | None = None  # F at first, a public guess; None: ln(classes)
 
     name: ClassVar[str] = "fedfair"
     State: ClassVar[type] = FairState

@@ -63,26 +63,26 @@ class FDPMemory:
 class FedFDP(Algorithm):
     """Fair, private federated learning. `lam` weighs records at the clients, `server_lam` updates at the server."""
 
-    lr: float = 16.0
-    lam: Annotated[float, ranges.LAMBDA] = 0.0
-    coefficients: Form = "bounded"
-    kappa: Annotated[float, ranges.KAPPA] = 2.0
-    gamma: Annotated[float, ranges.GAMMA] = 0.01
-    loss_at: Literal["global", "local"] = "global"
-    loss_bound: Literal["fixed", "mean", "quantile"] = "fixed"
-    loss_clip: Annotated[float, ranges.LOSS_BOUND] = 2.5
-    loss_floor: Annotated[float, ranges.LOSS_BOUND] = 0.01
-    loss_ceiling: Annotated[float, ranges.LOSS_BOUND] = 10.0
-    quantile: float = 0.95
-    clip_bound: Literal["fixed", "quantile"] = "fixed"
-    clip_quantile: float = 0.5
-    quantile_step: Annotated[float, ranges.QUANTILE_STEP] = 0.2
-    server_rule: Literal["fixed", "adaptive"] = "fixed"
+    lr: float = 16.0  # η of the first round; suits the default C = 0.1
+    lam: Annotated[float, ranges.LAMBDA] = 0.0  # λ, how much more a record with a high loss counts; 0: not at all
+    coefficients: Form = "bounded"  # how that weight enters clipping: fairness/coefficients.py
+    kappa: Annotated[float, ranges.KAPPA] = 2.0  # κ, the largest weight of a record; not of the paper's form
+    gamma: Annotated[float, ranges.GAMMA] = 0.01  # γ, what the automatic coefficients add to a gradient's norm
+    loss_at: Literal["global", "local"] = "global"  # where the released loss is taken: before or after local steps
+    loss_bound: Literal["fixed", "mean", "quantile"] = "fixed"  # how C_l moves; mean is Eq. 16
+    loss_clip: Annotated[float, ranges.LOSS_BOUND] = 2.5  # first C_l: losses are clamped to [0, C_l]
+    loss_floor: Annotated[float, ranges.LOSS_BOUND] = 0.01  # the least that C_l may become
+    loss_ceiling: Annotated[float, ranges.LOSS_BOUND] = 10.0  # the most that C_l may become
+    quantile: float = 0.95  # the part of the losses that C_l is to hold, where `loss_bound` is quantile
+    clip_bound: Literal["fixed", "quantile"] = "fixed"  # whether C follows the gradients' norms
+    clip_quantile: float = 0.5  # the part of the gradients that C is to leave whole
+    quantile_step: Annotated[float, ranges.QUANTILE_STEP] = 0.2  # how fast both bounds move
+    server_rule: Literal["fixed", "adaptive"] = "fixed"  # whether λ_s is `server_lam` or found during the run
     server_lam: Annotated[float, ranges.LAMBDA] = 5.0  # of the fixed rule; the adaptive one finds its own
-    server_low: float = 0.1
-    server_high: Annotated[float, ranges.MOST_WEIGHT] = 10.0
-    smoothing: float = 0.9
-    initial_loss: Annotated[float, ranges.LOSS] | None = None
+    server_low: float = 0.1  # the least weight of a client's update
+    server_high: Annotated[float, ranges.MOST_WEIGHT] = 10.0  # the largest weight of a client's update
+    smoothing: float = 0.9  # the part of a client's old loss that the server keeps in a round
+    initial_loss: Annotated[float, ranges.LOSS] | None = None  # F at first, a public guess; None: ln(classes)
 
     name: ClassVar[str] = "fedfdp"
     State: ClassVar[type] = FDPState

@@ -17,7 +17,7 @@ from fedfdp.records import Weights
 class FedProx(Algorithm):
     """Σ p_i w_i, where each w_i has gone down F_i(w) + μ/2·‖w − w_t‖²."""
 
-    mu: Annotated[float, ranges.PROXIMAL] = 0.01
+    mu: Annotated[float, ranges.PROXIMAL] = 0.01  # μ, how strongly local steps are pulled back to the broadcast weights
 
     name: ClassVar[str] = "fedprox"
 

@@ -36,8 +36,8 @@ class QUpload(Upload):
 class QFFL(Algorithm):
     """Updates weighted by F_i^q_f, with a step size from L = 1/η. q_f = 0 is FedAvg."""
 
-    q_f: Annotated[float, ranges.EXPONENT] = 1.0
-    loss_clip: Annotated[float, ranges.LOSS_BOUND] = 2.5
+    q_f: Annotated[float, ranges.EXPONENT] = 1.0  # how much more a client with a high loss counts; 0: not at all
+    loss_clip: Annotated[float, ranges.LOSS_BOUND] = 2.5  # C_l: released losses are clamped to [0, C_l]
     loss_floor: Annotated[float, ranges.LOSS_BOUND] = 0.01  # above 0: losses are raised to powers
 
     name: ClassVar[str] = "qffl"

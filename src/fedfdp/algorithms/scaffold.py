@@ -51,9 +51,6 @@ class Scaffold(Algorithm):
     def broadcast(self, state: ScaffoldState) -> ScaffoldBroadcast:
         return ScaffoldBroadcast(state.round, state.weights, state.control)
 
-    def memory(self) -> ScaffoldMemory:
-        return ScaffoldMemory()
-
     def local(
         self, broadcast: ScaffoldBroadcast, memory: ScaffoldMemory, client: Client
     ) -> tuple[ScaffoldUpload, ScaffoldMemory]:

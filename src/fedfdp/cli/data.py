@@ -4,17 +4,14 @@ Reads and fills the data cache; never trains, and never prints anything but JSON
 """
 
 import json
-import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from fedfdp.cli.data_check import check
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from fedfdp.cli.data_progress import Progress
 
 app = typer.Typer(help="Datasets and your own files: list, get, check, see who holds what.", no_args_is_help=True)
 app.command()(check)
@@ -136,27 +133,3 @@ def show(
     console.print(draw.spread(federation), highlight=False)
     if png is not None:
         console.print(f"picture: {png}", highlight=False, soft_wrap=True)
-
-
-class Progress:
-    """Tells the steps of a fetch on stderr: one changing line on a terminal, a line a step elsewhere."""
-
-    def __init__(self, console: "Console", name: str) -> None:
-        self.console, self.status = console, console.status(f"{name}: reading")
-        self.last = ""
-
-    def __enter__(self) -> "Progress":
-        if self.console.is_terminal:
-            self.status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.status.stop()
-
-    def __call__(self, line: str) -> None:
-        topic = line.split(":")[0]
-        if self.console.is_terminal:
-            self.status.update(line)
-        elif not re.search(" MB| left$", line) or topic != self.last:  # what counts up does so on a terminal only
-            self.console.print(line, highlight=False, soft_wrap=True)
-        self.last = topic

@@ -42,7 +42,7 @@ def _reviewed(source: str, overrides: list[str]) -> "Review":
     from rich.console import Console
 
     from fedfdp import config as configs
-    from fedfdp.cli.data import Progress
+    from fedfdp.cli.data_progress import Progress
     from fedfdp.data.catalog import named
     from fedfdp.data.facts import class_names
     from fedfdp.data.opening import place_of

@@ -78,7 +78,7 @@ def _prepared(source: str | None, overrides: list[str]) -> tuple["Config", "Fede
     from rich.console import Console
 
     from fedfdp import config as configs
-    from fedfdp.cli.data import Progress
+    from fedfdp.cli.data_progress import Progress
     from fedfdp.errors import DataError
     from fedfdp.runs.launch import federation_of
 

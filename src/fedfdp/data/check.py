@@ -8,8 +8,41 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset
 
 from fedfdp.errors import DataError
+
+
+def parts_of(client: str, given: Any) -> list[tuple[Any, Any]]:
+    """A client's records as (x, y), or as those for training and those for the test."""
+    datasets = [given] if isinstance(given, Dataset) else given
+    if isinstance(datasets, Sequence) and datasets and all(isinstance(each, Dataset) for each in datasets):
+        if len(datasets) <= 2:
+            return [_read(client, each) for each in datasets]
+    elif hasattr(given, "__len__") and len(given) in (2, 4):
+        return list(zip(given[::2], given[1::2], strict=True))
+    raise DataError(
+        f"client {client!r}: give (x, y), (x_train, y_train, x_test, y_test), a torch Dataset of (x, y), or two of them"
+    )
+
+
+def _read(client: str, dataset: "Dataset[Any]") -> tuple[Tensor, Tensor]:
+    """Every item of a map-style torch Dataset, read once."""
+    if not hasattr(dataset, "__len__") or isinstance(dataset, IterableDataset):
+        raise DataError(f"client {client!r}: {type(dataset).__name__} has no length; only map-style Datasets are read")
+    xs, ys = [], []
+    for i in range(len(dataset)):
+        item = dataset[i]
+        if not isinstance(item, Sequence) or len(item) != 2:
+            raise DataError(f"client {client!r}: item {i} of its Dataset is no pair (x, y)")
+        xs.append(_tensor(client, f"x of item {i}", item[0]))
+        ys.append(_tensor(client, f"y of item {i}", item[1]))
+    if not xs:
+        raise DataError(f"client {client!r}: its Dataset has no items; leave it out")
+    try:
+        return torch.stack(xs), torch.stack(ys)
+    except RuntimeError:
+        raise DataError(f"client {client!r}: the items of its Dataset differ in shape; make them alike") from None
 
 
 def as_inputs(client: str, values: Any, like: Tensor | None) -> Tensor:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from fedfdp.errors import DataError, SettingError, nearest
+from fedfdp.errors import DataError, SettingError, nearest, require
 from fedfdp.privacy.accounting import Event
 
 Range = tuple[float, float]
@@ -28,11 +28,11 @@ class Estimate:
     found_with: float = 0.0  # the sigma that these were found with: what they cost is settled by it
 
     def __post_init__(self) -> None:
-        _require(1e-3 <= self.sigma <= 1e6, "estimate.sigma", self.sigma, "from 1e-3 to 1e6", "10 is usual")
-        _require(0 <= self.tail < 0.5, "estimate.tail", self.tail, "at least 0 and below 0.5", "0.01 is usual")
+        require(1e-3 <= self.sigma <= 1e6, "data.estimate.sigma", self.sigma, "from 1e-3 to 1e6", "10 is usual")
+        require(0 <= self.tail < 0.5, "data.estimate.tail", self.tail, "at least 0 and below 0.5", "0.01 is usual")
         paid = not self.found or self.found_with == self.sigma
         allowed = f"data.estimate.found was found with sigma = {self.found_with:g}, and costs what that costs"
-        _require(paid, "estimate.sigma", self.sigma, allowed, "set it back, or leave found and found_with out")
+        require(paid, "data.estimate.sigma", self.sigma, allowed, "set it back, or leave found and found_with out")
 
 
 @dataclass(frozen=True)
@@ -45,19 +45,19 @@ class Facts:
     classes: int | tuple[str | int | bool, ...] | None = None  # all that exist anywhere; a number n means 0 to n − 1
     target: Range | Literal["private"] | None = None  # instead of classes, for regression: the label's range
     test: str | None = None  # the column that says which rows are for the test
-    columns: dict[str, Any] | None = None
-    ignore: tuple[str, ...] | None = None
+    columns: dict[str, Any] | None = None  # of a table: each column's range or categories
+    ignore: tuple[str, ...] | None = None  # columns of a table that are not read
     range: Range | None = None  # of every value in x, for arrays
-    estimate: Estimate | None = None
+    estimate: Estimate | None = None  # how private ranges are estimated; None: with the defaults
 
     def __post_init__(self) -> None:
         if self.classes is not None and self.target is not None:
             raise SettingError("data.target", self.target, "given beside data.classes", "classes or a range, not both")
         if isinstance(self.classes, int):
-            _require(self.classes >= 2, "classes", self.classes, "2 or more", "for regression give data.target")
+            require(self.classes >= 2, "data.classes", self.classes, "2 or more", "for regression give data.target")
         elif self.classes is not None:
             different = len(set(class_names(self))) == len(self.classes) >= 2
-            _require(different, "classes", self.classes, "two or more different names", "list every class once")
+            require(different, "data.classes", self.classes, "two or more different names", "list every class once")
         if isinstance(self.target, tuple):
             _check_range("target", self.target)
         if self.range is not None:
@@ -196,10 +196,12 @@ def _numeric(name: str, spec: dict[str, Any]) -> Numeric:
     for key, value in ("range", bounds), ("within", within):
         if value is not None and value != PRIVATE:
             _check_range(f"{place}.{key}", value)
-    _require(missing is None or _number(missing), f"{place}.missing", missing, "a number", "a public fill-in value")
-    _require(isinstance(indicator, bool), f"{place}.indicator", indicator, "true or false", "")
+    require(missing is None or _number(missing), f"data.{place}.missing", missing, "a number", "a public fill-in value")
+    require(isinstance(indicator, bool), f"data.{place}.indicator", indicator, "true or false", "")
     needed = not indicator or missing is not None
-    _require(needed, f"{place}.indicator", indicator, "needs missing", "give the value that stands in for missing ones")
+    require(
+        needed, f"data.{place}.indicator", indicator, "needs missing", "give the value that stands in for missing ones"
+    )
     given = None if bounds in (None, PRIVATE) else (float(bounds[0]), float(bounds[1]))
     inside = None if within is None else (float(within[0]), float(within[1]))
     return Numeric(name, given, inside, None if missing is None else float(missing), indicator)
@@ -208,27 +210,22 @@ def _numeric(name: str, spec: dict[str, Any]) -> Numeric:
 def _categorical(name: str, spec: dict[str, Any]) -> Categorical:
     place, listed, other = f"columns.{name}", spec["categories"], spec.get("other", False)
     plain = isinstance(listed, list | tuple) and all(isinstance(value, str | int | float) for value in listed)
-    _require(plain, f"{place}.categories", listed, "a list of names", 'for example ["f", "m"]')
+    require(plain, f"data.{place}.categories", listed, "a list of names", 'for example ["f", "m"]')
     names = tuple(map(text_of, listed))
     different = len(set(names)) == len(names) >= 1
-    _require(different, f"{place}.categories", listed, "one or more different names", "list every category once")
-    _require(isinstance(other, bool), f"{place}.other", other, "true or false", "")
+    require(different, f"data.{place}.categories", listed, "one or more different names", "list every category once")
+    require(isinstance(other, bool), f"data.{place}.other", other, "true or false", "")
     missing = None if "missing" not in spec else text_of(spec["missing"])
     fits = missing is None or missing in names or (other and missing == "other")
-    _require(fits, f"{place}.missing", missing, "one of the categories", "add it to them")
+    require(fits, f"data.{place}.missing", missing, "one of the categories", "add it to them")
     return Categorical(name, names, other, missing)
 
 
 def _check_range(place: str, value: object) -> None:
     ok = isinstance(value, list | tuple) and len(value) == 2 and all(_number(end) for end in value)
     ok = ok and value[0] < value[1] and math.isfinite(value[1] - value[0])  # type: ignore[index]
-    _require(ok, place, value, "[low, high] with low below high", "take both from public knowledge")
+    require(ok, f"data.{place}", value, "[low, high] with low below high", "take both from public knowledge")
 
 
 def _number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _require(ok: bool, name: str, value: object, allowed: str, fix: str) -> None:
-    if not ok:
-        raise SettingError(f"data.{name}", value, allowed, fix)

@@ -4,6 +4,7 @@ Never copies a client's records until a batch is taken, and never lets through r
 """
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfdp.data import partition as partitions
-from fedfdp.data.check import as_inputs, as_targets, check_records
+from fedfdp.data.check import as_inputs, as_targets, check_records, parts_of
 from fedfdp.data.people import People
 from fedfdp.data.sources import Dataset
 from fedfdp.errors import DataError, SettingError, nearest
@@ -32,9 +33,9 @@ SUBSAMPLE, PARTITION, SPLIT = 1, 2, 3
 class Shard:
     """Some of a pool's records, by index."""
 
-    x: Tensor
-    y: Tensor
-    index: Tensor
+    x: Tensor  # the whole pool's
+    y: Tensor  # the whole pool's
+    index: Tensor  # which of them
     unit: Tensor | None = None  # the person of each record of the pool, where one may have several
 
     def __len__(self) -> int:
@@ -67,9 +68,9 @@ class Shard:
 class ClientData:
     """One data holder. `test` is empty only where the holder has a single record, or gave no test records."""
 
-    name: str
-    train: Shard
-    test: Shard
+    name: str  # how budgets, ledgers and reports name it
+    train: Shard  # what is trained on, and protected
+    test: Shard  # what the model is judged by
 
     @property
     def size(self) -> int:
@@ -84,12 +85,12 @@ class Federation:
     `before` is what every client released to have its records scaled: its ledger is charged with it before round 0.
     """
 
-    clients: tuple[ClientData, ...]
-    classes: int | None
-    name: str
-    x: Tensor
-    y: Tensor
-    before: tuple[Event, ...] = ()
+    clients: tuple[ClientData, ...]  # in the order of summation
+    classes: int | None  # None for regression
+    name: str  # of the data, for people
+    x: Tensor  # inputs of all records: the pool
+    y: Tensor  # targets of all records
+    before: tuple[Event, ...] = ()  # events paid before round 0
     found: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # the ranges that came of it
     unit: str = "record"  # whom the guarantee is for: a record, or all records with one value in the column named here
 
@@ -103,7 +104,13 @@ class Federation:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
+        """The shape of one record."""
         return tuple(self.x.shape[1:])
+
+    @property
+    def outputs(self) -> int:
+        """How many values a model gives for a record: one per class, or one per target of a regression."""
+        return self.classes or math.prod(self.y.shape[1:]) or 1
 
     @cached_property
     def shares(self) -> Tensor:
@@ -154,8 +161,19 @@ class Federation:
     ) -> "Federation":
         """Deal a dataset out to clients, then split each client's records into train and test at random.
 
-        `clients` is needed except with `how="column"`, where the column's values are the clients. With `fraction`
-        below 1 only that part of the records, drawn at random, is dealt out. The same seed gives the same federation.
+        Args:
+            dataset: from `fedfdp.data.load`.
+            clients: how many; needed except with `how="column"`.
+            how: "dirichlet", "iid", "shards", or "column", where the column's values are the clients.
+            beta: of the Dirichlet partition: the smaller, the more unequal.
+            shards_per_client: of the shards partition.
+            column: of the column partition.
+            test_fraction: of each client's records, rounded up.
+            fraction: below 1 only that part of the records, drawn at random, is dealt out.
+            seed: the same seed gives the same federation.
+
+        Returns:
+            The clients, named client-0, client-1, … or after the column's values.
         """
         if not 0 < fraction <= 1:
             raise SettingError("fraction", fraction, "must be above 0 and at most 1")
@@ -170,7 +188,7 @@ class Federation:
     @classmethod
     def from_clients(
         cls,
-        clients: Mapping[str, Sequence[Any]],
+        clients: Mapping[str, Any],
         *,
         test_fraction: float = 0.25,
         classes: int | None = None,
@@ -181,12 +199,23 @@ class Federation:
     ) -> "Federation":
         """Your own clients: `{"name": (x, y)}`, split at random, or `{"name": (x_train, y_train, x_test, y_test)}`.
 
-        Arrays or tensors; records along the first axis. Integer y are classes 0, 1, …: give `classes` where not every
-        class occurs. Floating y without `classes` mean regression. `units` says of whom each record is, in the same
-        order: a person's records then stay together in the split, are drawn together, and are protected together.
+        Args:
+            clients: arrays or tensors by the client's name, records along the first axis. A torch `Dataset` of (x, y)
+                may stand for a pair; its items are read once.
+            test_fraction: of the records of a client that gives (x, y), rounded up.
+            classes: needed where y are integers (classes 0, 1, …) and not every class occurs. Floating y without it
+                mean regression.
+            units: by the client's name, of whom each record is, in the same order: a person's records then stay
+                together in the split, are drawn together, and are protected together.
+            seed: of the split.
+            name: of the data, for people.
+            unit_name: what a unit is, for people.
+
+        Returns:
+            The clients in the order given.
         """
-        if not clients:
-            raise DataError("no clients: give at least one as {'name': (x, y)}")
+        if not isinstance(clients, Mapping) or not clients:
+            raise DataError("no clients by name: give at least one as {'name': (x, y)}")
         rng = stream(seed, SPLIT)
         of_whom = None if units is None else {client: _named(client, units) for client in clients}
         people = None if of_whom is None else numbered(of_whom.values())
@@ -195,10 +224,8 @@ class Federation:
         parts: list[tuple[Tensor, Tensor]] = []
         start = 0
         for client, given in clients.items():
-            if len(given) not in (2, 4):
-                raise DataError(f"client {client!r}: give (x, y) or (x_train, y_train, x_test, y_test)")
-            sizes = []
-            for x, y in zip(given[::2], given[1::2], strict=True):
+            pairs, sizes = parts_of(client, given), []
+            for x, y in pairs:
                 xs.append(as_inputs(client, x, like=xs[0] if xs else None))
                 ys.append(as_targets(client, y, records=len(xs[-1]), classes=classes, like=ys[0] if ys else None))
                 sizes.append(len(xs[-1]))
@@ -206,7 +233,7 @@ class Federation:
             start += sum(sizes)
             if of_whom is not None and len(of_whom[client]) != sum(sizes):
                 raise DataError(f"client {client!r}: {sum(sizes)} records, {len(of_whom[client])} in units")
-            if len(given) == 2:
+            if len(pairs) == 1:
                 parts.append(split(index, test_fraction, rng, people))
             else:
                 parts.append((torch.from_numpy(index[: sizes[0]]), torch.from_numpy(index[sizes[0] :])))
@@ -228,6 +255,7 @@ class Federation:
         unit: NDArray[np.int64] | None = None,
         unit_name: str = "person",
     ) -> "Federation":
+        """Clients over a pool that is already there, each with the positions of its train and test records."""
         of_whom = None if unit is None else torch.from_numpy(unit)
         members = tuple(
             ClientData(client, Shard(x, y, train, of_whom), Shard(x, y, test, of_whom))

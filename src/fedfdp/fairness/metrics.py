@@ -14,10 +14,10 @@ Floats = NDArray[np.float64]
 class ClientResults:
     """One model's results on each client's own data: mean loss, accuracy (NaN in regression), records, and p_i."""
 
-    losses: Floats
-    accuracies: Floats
-    records: NDArray[np.int64]
-    shares: Floats
+    losses: Floats  # each client's mean loss
+    accuracies: Floats  # NaN in regression
+    records: NDArray[np.int64]  # that each client was judged by
+    shares: Floats  # p_i = n_i / Σ n_j
     metric: str = "loss"  # what Ψ is the spread of: loss, accuracy, or a function's name …
     performance: Floats | None = None  # … and then that function's values
     noise: Floats | None = None  # the variance of the noise on each loss, where they were released under privacy

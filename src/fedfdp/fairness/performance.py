@@ -3,7 +3,6 @@
 For reporting only. What a method releases and steers by is the loss, whatever is chosen here.
 """
 
-import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedfdp.errors import SettingError, nearest
+from fedfdp.importing import imported
 
 Metric = Callable[[Tensor, Tensor], object]  # (outputs, targets) of all of a client's records → one number
 KNOWN = ("loss", "accuracy")
@@ -29,7 +29,7 @@ class Performance:
         if not isinstance(metric, str):
             return cls(str(getattr(metric, "__qualname__", type(metric).__name__)), metric)
         if ":" in metric:
-            return cls(metric, _imported(metric))
+            return cls(metric, imported(metric, "metric"))
         if metric not in KNOWN:
             raise SettingError("metric", metric, nearest(metric, KNOWN), "or package.module:function")
         return cls(metric)
@@ -52,14 +52,3 @@ class Performance:
             raise SettingError(
                 "metric", self.name, what, "it is given outputs and targets, and gives a number"
             ) from error
-
-
-def _imported(path: str) -> Metric:
-    module, _, name = path.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingError("metric", path, f"cannot be imported: {error}", "check PYTHONPATH") from None
-    if not callable(found):
-        raise SettingError("metric", path, "not a function", "give package.module:function")
-    return found  # type: ignore[no-any-return]

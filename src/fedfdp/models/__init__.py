@@ -1,6 +1,5 @@
 """Models by name, by import path, or any `nn.Module`. Building one never touches torch's global random state."""
 
-import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 
 from fedfdp.errors import FedFDPError, SettingError, nearest
+from fedfdp.importing import imported
 from fedfdp.models.zoo import linear, mlp, paper_cnn, small_cnn
 from fedfdp.privacy.clipping.fast import buffers_kept
 from fedfdp.privacy.clipping.layers import named_layers
@@ -36,7 +36,7 @@ def build(
     With `trainable`, names of layers or parameters where `*` stands for anything, the rest is frozen.
     """
     arguments = arguments or {}
-    factory = _imported(name) if ":" in name else MODELS.get(name)
+    factory = imported(name, "model.name", "Class") if ":" in name else MODELS.get(name)
     if factory is None:
         raise SettingError("model.name", name, nearest(name, MODELS), "or package.module:Class")
     known = {} if ":" in name else {"input_shape": input_shape, "outputs": outputs}
@@ -109,14 +109,3 @@ def check_output(
         expected = f"(records, {outputs})" + (" for that many classes" if classification else "")
         allowed = f"gives outputs of shape (records, {', '.join(map(str, shape[1:]))}), expected {expected}"
         raise SettingError("model", type(model).__name__, allowed, "change the last layer")
-
-
-def _imported(path: str) -> Callable[..., nn.Module]:
-    module, _, attribute = path.partition(":")
-    try:
-        factory = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingError("model.name", path, f"cannot be imported: {error}", "check PYTHONPATH") from None
-    if not callable(factory):
-        raise SettingError("model.name", path, "neither a class nor a function that makes a module")
-    return factory  # type: ignore[no-any-return]

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Annotated, Literal
 
 from fedfdp import ranges
-from fedfdp.errors import SettingError
+from fedfdp.errors import SettingError, require
 from fedfdp.privacy.accounting import Event
 
 Accountant = Literal["pld", "rdp"]
@@ -22,23 +22,25 @@ class DPSGD:
     One of ε, σ and the number of rounds may be None; it is solved from the other two before a run.
     """
 
-    epsilon: float | None = 3.52
-    delta: float = 1e-5
-    sigma: Annotated[float, ranges.NOISE] | None = 2.0
-    q: Annotated[float, ranges.SAMPLING] = 0.05
-    clip: Annotated[float, ranges.CLIP] = 0.1
-    sigma_loss: Annotated[float, ranges.NOISE] = 5.0
-    sigma_count: Annotated[float, ranges.NOISE] = 10.0
-    accountant: Accountant = "pld"
-    budgets: dict[str, float] = field(default_factory=dict)
+    epsilon: float | None = 3.52  # the budget of every client; None: solved from σ and rounds
+    delta: float = 1e-5  # the probability with which ε may fail; well below 1/records
+    sigma: Annotated[float, ranges.NOISE] | None = 2.0  # noise multiplier of the gradient; None: the least that fits ε
+    q: Annotated[float, ranges.SAMPLING] = 0.05  # the probability with which a record is in a batch
+    clip: Annotated[float, ranges.CLIP] = 0.1  # C, the bound of a record's gradient
+    sigma_loss: Annotated[float, ranges.NOISE] = 5.0  # noise multiplier of a released loss
+    sigma_count: Annotated[float, ranges.NOISE] = 10.0  # noise multiplier of a released count
+    accountant: Accountant = "pld"  # how events add up: pld is tight, rdp faster and looser
+    budgets: dict[str, float] = field(default_factory=dict)  # an ε of their own for clients by name
 
     def __post_init__(self) -> None:
         ranges.check(self, "privacy")
-        _check(0 < self.delta < 1, "delta", self.delta, "a probability in (0, 1)", "take less than 1/records, as 1e-5")
+        fits = 0 < self.delta < 1
+        require(fits, "privacy.delta", self.delta, "a probability in (0, 1)", "take less than 1/records, as 1e-5")
         fits = self.epsilon is None or _positive(self.epsilon)
-        _check(fits, "epsilon", self.epsilon, "a budget above 0", "remove [privacy] for a run without privacy")
+        require(fits, "privacy.epsilon", self.epsilon, "a budget above 0", "remove [privacy] for a run without privacy")
         for client, budget in self.budgets.items():
-            _check(_positive(budget), f"budgets.{client}", budget, "an ε above 0", "leave it out for the common one")
+            place = f"privacy.budgets.{client}"
+            require(_positive(budget), place, budget, "an ε above 0", "leave it out for the common one")
 
     @property
     def noise(self) -> float:
@@ -61,8 +63,3 @@ _event = lru_cache(maxsize=256)(Event)  # many clients release the same; checkin
 
 def _positive(value: float) -> bool:
     return value > 0 and math.isfinite(value)
-
-
-def _check(ok: bool, name: str, value: object, allowed: str, fix: str) -> None:
-    if not ok:
-        raise SettingError(f"privacy.{name}", value, allowed, fix)

@@ -40,19 +40,23 @@ class RunFolder:
         return cls(path)
 
     def config(self) -> dict[str, Any]:
+        """The settings that the run was started with."""
         try:
             return tomllib.loads((self.path / CONFIG).read_text(encoding="utf-8"))
         except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise RunError(f"{self.path / CONFIG} cannot be read: {error}; start the run anew elsewhere") from None
 
     def identity(self) -> dict[str, Any]:
+        """Digests of settings, data, model, loss and method: by them a run is known when it is resumed."""
         return self._json(IDENTITY)
 
     @property
     def finished(self) -> bool:
+        """Whether summary and model are there."""
         return (self.path / SUMMARY).is_file()
 
     def summary(self) -> dict[str, Any]:
+        """What a finished run came to; a RunError where it is not finished."""
         if not self.finished:
             raise RunError(f"{self.path} is not finished; continue it with: fedfdp run --resume {self.path}")
         return self._json(SUMMARY)
@@ -157,6 +161,7 @@ class RunFolder:
             beside.unlink(missing_ok=True)
 
     def save_checkpoint(self, progress: object) -> None:
+        """All that is needed to go on, with a checksum."""
         payload = records.to_bytes(progress)
         self.write(CHECKPOINT, hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
 
@@ -171,6 +176,7 @@ class RunFolder:
         return records.from_bytes(kind, payload)
 
     def append_metrics(self, entry: dict[str, Any]) -> None:
+        """One evaluation more."""
         with open(self.path / METRICS, "a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
 

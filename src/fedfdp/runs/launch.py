@@ -1,6 +1,5 @@
 """From a Config to a finished run: loads the records, builds the model, trains."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -74,7 +73,7 @@ def model_of(config: Config, federation: Federation) -> nn.Module:
     return models.build(
         config.model.name,
         input_shape=federation.input_shape,
-        outputs=federation.classes or math.prod(federation.y.shape[1:]) or 1,
+        outputs=federation.outputs,
         seed=config.seed,
         arguments=config.model.arguments,
         trainable=config.model.trainable,

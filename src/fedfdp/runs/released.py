@@ -30,7 +30,12 @@ AGREE = 1e-4  # what an exported model may differ by, relative to its largest ou
 def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
     """The trained model of a finished run, in evaluation mode.
 
-    A run that was started from Python with a module of its own needs that module once more; its weights are replaced.
+    Args:
+        run: the folder of the run.
+        model: needed where the run was started from Python with a module of its own; its weights are replaced.
+
+    Returns:
+        The module with the released weights.
     """
     folder = RunFolder.find(Path(run))
     task = task_of(folder)

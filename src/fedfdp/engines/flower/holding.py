@@ -3,7 +3,6 @@
 No setting is passed over: one that a kind of source has no use for is refused.
 """
 
-import importlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from fedfdp.data.files.own import read_records
 from fedfdp.data.holders import single_holder
 from fedfdp.engines.flower.policy import NodeData
 from fedfdp.errors import DataError, SettingError
+from fedfdp.importing import imported
 
 log = logging.getLogger("fedfdp.node")
 
@@ -128,8 +128,8 @@ def _two_or_four(data: NodeData, arrays: list[Any]) -> list[Any]:
 
 
 def _call(place: str) -> Any:
-    module, _, name = place.partition(":")
+    load = imported(place, "data.loader")
     try:
-        return getattr(importlib.import_module(module), name)()
+        return load()
     except (ImportError, AttributeError, ValueError) as error:
-        raise SettingError("data.loader", place, f"cannot be imported: {error}", "check PYTHONPATH") from None
+        raise SettingError("data.loader", place, f"fails: {error}", "call it by itself to see where") from error

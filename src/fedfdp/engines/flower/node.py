@@ -20,7 +20,7 @@ from fedfdp.engines.flower.holding import Holding, holding_of, own_federation
 from fedfdp.engines.flower.judging import Evaluations, check_apart
 from fedfdp.engines.flower.messages import Answer, Hello, Judge, Question
 from fedfdp.engines.flower.policy import NodeConfig, RefusalError
-from fedfdp.engines.flower.terms import Terms, build_model, check_size, frozen_digest, learner_of, outputs_of, try_out
+from fedfdp.engines.flower.terms import Terms, build_model, check_size, frozen_digest, learner_of, try_out
 from fedfdp.engines.local import LocalEngine
 from fedfdp.errors import BudgetError, DataError, RunError, SettingError
 from fedfdp.privacy.ledger import Ledger, LedgerBook
@@ -141,7 +141,7 @@ class Node(AbstractContextManager["Node"]):
     def _hello(self) -> bytes:
         """No terms are needed to say who one is."""
         whole = self.federation
-        shape, outputs = whole.input_shape, outputs_of(whole.classes, tuple(whole.y.shape[1:]))
+        shape, outputs = whole.input_shape, whole.outputs
         tokens = not whole.x.is_floating_point()
         said = Hello(self.name, self.data.size, shape, whole.classes, outputs, self.policy.evaluate, tokens, whole.unit)
         return records.to_bytes(said)
@@ -152,7 +152,7 @@ class Node(AbstractContextManager["Node"]):
             self.policy.check_names(terms)
             method, privacy, whole = terms.method(), terms.dpsgd(), self.federation
             method.check_privacy(privacy)
-            shape, outputs = whole.input_shape, outputs_of(whole.classes, tuple(whole.y.shape[1:]))
+            shape, outputs = whole.input_shape, whole.outputs
             tokens = not whole.x.is_floating_point()
             check_size(terms.model, input_shape=shape, outputs=outputs, most=self.policy.max_weights)
             model = build_model(

@@ -13,7 +13,7 @@ from fedfdp.algorithms.base import Algorithm
 from fedfdp.data.facts import PRIVATE, Facts
 from fedfdp.engines.flower.settings import loopback
 from fedfdp.engines.flower.terms import Terms
-from fedfdp.errors import SettingError
+from fedfdp.errors import SettingError, require
 from fedfdp.models import MODELS
 from fedfdp.privacy.accounting.events import Event, history_of
 from fedfdp.privacy.dpsgd import DPSGD
@@ -25,28 +25,28 @@ from fedfdp.settings import parse
 class Policy:
     """What may leave the node. ε is for all runs together, as long as its folder lives."""
 
-    epsilon: float = 3.52
-    delta: float = 1e-5
-    min_sigma: Annotated[float, ranges.NOISE] = 1.0
-    max_q: Annotated[float, ranges.SAMPLING] = 0.1
+    epsilon: float = 3.52  # the most that may be spent
+    delta: float = 1e-5  # the δ of that ε
+    min_sigma: Annotated[float, ranges.NOISE] = 1.0  # the least effective noise multiplier of a batch
+    max_q: Annotated[float, ranges.SAMPLING] = 0.1  # the highest sampling rate
     max_steps: Annotated[int, ranges.ALLOWED_STEPS] = 10_000  # batches in a round
-    algorithms: tuple[str, ...] = ("fedavg", "fedprox", "scaffold", "feddyn", "qffl", "fedfdp")
-    models: tuple[str, ...] = tuple(MODELS)
+    algorithms: tuple[str, ...] = ("fedavg", "fedprox", "scaffold", "feddyn", "qffl", "fedfdp")  # that may be run
+    models: tuple[str, ...] = tuple(MODELS)  # models that may be trained, by name or import path
     arguments: dict[str, dict[str, Any]] = field(default_factory=dict)  # of models by import path: these, no others
     max_weights: Annotated[int, ranges.ALLOWED_WEIGHTS] = 10**8  # the size of a model by name, trained or not
-    accountant: Literal["pld", "rdp", "filter"] = "pld"
-    evaluate: bool = False
+    accountant: Literal["pld", "rdp", "filter"] = "pld"  # of the node's ledger; filter takes rounds of different prices
+    evaluate: bool = False  # whether exact results on the test records may leave the node
     evaluations: Annotated[int, ranges.ALLOWED_ANSWERS] = 1000  # of those, how many in all, as long as its folder lives
-    without_privacy: bool = False
-    unsafe_seeded: bool = False
+    without_privacy: bool = False  # whether training without noise is allowed
+    unsafe_seeded: bool = False  # whether a coordinator's seed may decide noise: on this machine only
 
     def __post_init__(self) -> None:
         ranges.check(self, "policy")
-        _require(0 < self.epsilon < math.inf, "epsilon", self.epsilon, "a budget above 0")
-        _require(0 < self.delta < 1, "delta", self.delta, "a probability in (0, 1)")
+        require(0 < self.epsilon < math.inf, "policy.epsilon", self.epsilon, "a budget above 0")
+        require(0 < self.delta < 1, "policy.delta", self.delta, "a probability in (0, 1)")
         for name in self.algorithms:
             known = name in ALGORITHMS or ":" in name
-            _require(known, "algorithms", name, f"among {', '.join(ALGORITHMS)}, or package.module:Class")
+            require(known, "policy.algorithms", name, f"among {', '.join(ALGORITHMS)}, or package.module:Class")
 
     def check_names(self, terms: Terms) -> None:
         """Before anything is looked up: a name that is not listed is not even imported."""
@@ -128,15 +128,15 @@ _FACTS = {fact.name for fact in fields(Facts)}
 class NodeConfig:
     """Everything a node is started with."""
 
-    name: str
-    server: str
-    folder: str
-    data: NodeData
-    key: str | None = None
-    certificate: str | None = None
-    plain_text: bool = False
-    threads: int | None = None
-    policy: Policy = field(default_factory=Policy)
+    name: str  # as the coordinator knows it
+    server: str  # host:port of the coordinator
+    folder: str  # where ledger and memory are kept
+    data: NodeData  # the holder's records
+    key: str | None = None  # file of the node's private key
+    certificate: str | None = None  # file of the authority's certificate
+    plain_text: bool = False  # no TLS: on this machine only
+    threads: int | None = None  # None: one per core
+    policy: Policy = field(default_factory=Policy)  # what the owner allows
 
     def __post_init__(self) -> None:
         near = loopback(self.server.rpartition(":")[0])
@@ -175,8 +175,3 @@ class RefusalError(Exception):
 def _refuse(allowed: bool, rule: str, asked: object) -> None:
     if not allowed:
         raise RefusalError(f"policy.{rule} does not allow {asked!s:.80}")
-
-
-def _require(ok: bool, name: str, value: object, allowed: str) -> None:
-    if not ok:
-        raise SettingError(f"policy.{name}", value, allowed)

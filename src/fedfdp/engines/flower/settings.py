@@ -11,13 +11,13 @@ from fedfdp.errors import SettingError
 class Flower:
     """Settings of a run across machines. A run on this machine alone has no use for them."""
 
-    address: str = "127.0.0.1:9092"
+    address: str = "127.0.0.1:9092"  # host:port where the coordinator listens
     nodes: dict[str, str] = field(default_factory=dict)  # name → file of its public key, in the order of summation
-    authority: str | None = None
-    certificate: str | None = None
-    key: str | None = None
-    plain_text: bool = False
-    unsafe_seeded: bool = False
+    authority: str | None = None  # file of the certificate authority that nodes trust
+    certificate: str | None = None  # file of the coordinator's TLS certificate
+    key: str | None = None  # file of its private key
+    plain_text: bool = False  # no TLS: on this machine only
+    unsafe_seeded: bool = False  # nodes draw from the run's seed: on this machine only, to compare engines
     quorum: int | None = None  # uploads that a round needs; None: more than half of the nodes
     deadline: float = 600.0  # seconds for one round
     wait: float = 600.0  # seconds to wait for nodes, at the start and where there are fewer than the quorum

@@ -4,7 +4,6 @@ A name with a colon would be imported: it never is, unless the node's owner list
 """
 
 import json
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,11 +63,6 @@ class Terms:
 
     def dpsgd(self) -> DPSGD | None:
         return None if self.privacy is None else parse(DPSGD, self.privacy, "privacy")
-
-
-def outputs_of(classes: int | None, target_shape: tuple[int, ...]) -> int:
-    """How many values the model gives a record."""
-    return classes or math.prod(target_shape) or 1
 
 
 def build_model(

@@ -26,9 +26,9 @@ class Event:
     once. Subsampling each of them on its own and adding the costs up would under-count: they share the batch.
     """
 
-    q: float
-    sigmas: tuple[float, ...]
-    count: int = 1
+    q: float  # the probability with which a record is in the batch
+    sigmas: tuple[float, ...]  # noise over sensitivity, one for each released value
+    count: int = 1  # how many such batches
 
     def __post_init__(self) -> None:
         check_rate(self.q)
