@@ -211,6 +211,32 @@ def test_records_that_are_all_alike_do_not_hide_where_a_model_keeps_them():
     assert_parity(model, torch.randint(0, 20, (6, 4)), "rules", by_autograd)
 
 
+class Ordinary(nn.Module):
+    """What models write by hand: a root mean square, a branch left out by chance, a pick by position, a mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.one, self.two = nn.Embedding(20, 16), nn.Linear(16, 16), nn.Linear(16, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.table(x)
+        h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)
+        branch = torch.tanh(self.one(h))
+        if self.training:
+            kept = torch.empty(len(x), 1, 1).bernoulli_(1.0)  # always 1, so that autograd has one answer
+            branch = branch * kept.div_(1.0)
+        h = h + branch
+        scores = (h @ h.mT).masked_fill(torch.ones(x.shape[1], x.shape[1]).triu(1).bool(), float("-inf"))
+        h = scores.softmax(-1) @ h
+        last = (x != 0).sum(1).clamp_min(1) - 1
+        return self.two(h[torch.arange(len(x)), last])
+
+
+def test_what_models_write_by_hand_is_fast():
+    x = torch.randint(0, 20, (6, 5), generator=torch.Generator().manual_seed(3))
+    assert_parity(Ordinary(), x, "rules", by_autograd)
+
+
 def test_transformer_encoder_in_evaluation_mode():
     x = torch.randint(0, 20, (6, 5), generator=torch.Generator().manual_seed(3))
     assert_parity(Reader("batch").eval(), x, "rules", by_autograd)

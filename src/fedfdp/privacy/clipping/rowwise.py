@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfdp.privacy.clipping.known import SHAPE_ONLY, condition
+from fedfdp.privacy.clipping.known import SHAPE_ONLY, UNWRITTEN, condition
 from fedfdp.privacy.clipping.watch import Entry, Program, Recorder, Reference, Size, Step, UnsupportedError, at, name_of
 
 MANY = 11  # records in a trial: more than any pass is noted with, and no divisor of what shifts and sizes usually are
@@ -188,8 +188,6 @@ class _Proof:
             whole, alone = results
             if len(whole) != len(expected):
                 return [bad] * len(expected)
-            if not self._telling(whole):
-                return [Mixed(f"{name}: no numbers to judge it by")] * len(expected)
             here = [list(self._fits(i, shape, whole, alone)) for i, shape in enumerate(expected)]
             fitting = (
                 here if fitting is None else [[p for p in a if p in b] for a, b in zip(fitting, here, strict=True)]
@@ -229,12 +227,13 @@ class _Proof:
             values = {r: self._drawn(r, draw, most, chance, scale, constants=drawn) for r in read}
             try:
                 whole = self._run(entry, key, MANY, values)
-                if drawn and not self._telling(whole):
+                if not self._telling(whole):
                     continue
                 return whole, [self._run(entry, key, 1, self._alone(values, record)) for record in ALONE]
             except Exception as refused:  # a function may refuse numbers outside its domain: others may do
                 error = refused
-        return Mixed(f"{name_of(entry.func)}: {str(error).strip().splitlines()[:1] or error}")
+        reason = str(error).strip().partition("\n")[0] if error else "no numbers to judge it by"
+        return Mixed(f"{name_of(entry.func)}: {reason}")
 
     def _drawn(
         self,
@@ -287,6 +286,8 @@ class _Proof:
         kwargs = {n: _rebuilt(entry.kwargs[n], k, batch, values) for n, (_, k) in zip(names, given, strict=True)}
         with torch.no_grad(), Still():
             result = entry.func(*args, **kwargs)
+        if name_of(entry.func) in UNWRITTEN:
+            result.zero_()  # as on the tape
         found = [result] if isinstance(result, Tensor) else list(result) if isinstance(result, (tuple, list)) else []
         return [t for t in found if isinstance(t, Tensor)] + [values[reference] for reference in entry.changed]
 
