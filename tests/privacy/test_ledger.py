@@ -226,12 +226,14 @@ def test_a_forked_child_cannot_spend_its_parents_budget_again(tmp_path: Path, wh
 
 def test_a_child_that_outlives_its_parent_does_not_keep_the_ledger(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
-    account, (read, write) = ledger(path), os.pipe()
+    account, (read, write), (begun, begin) = ledger(path), os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
+        os.write(begin, b"x")
         os.read(read, 1)
         os._exit(0)
     try:
+        os.read(begun, 1)  # until it runs, a child holds what its parent held
         account.close()
         ledger(path).close()  # although the child is there still
     finally:
