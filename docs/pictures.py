@@ -16,13 +16,13 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 import fedfdp
+from fedfdp.audit import ReleaseGame
 from fedfdp.data import load
 from fedfdp.fairness.coefficients import BoundedClip, PaperClip
-from fedfdp.learner import cross_entropy
 from fedfdp.models import build
+from fedfdp.models.learner import cross_entropy
 from fedfdp.privacy.accounting import Event, epsilon
-from fedfdp.privacy.audit import ReleaseGame
-from fedfdp.privacy.randomness import Seeded
+from fedfdp.privacy.noise.randomness import Seeded
 
 IMAGES = Path(__file__).parent / "images"
 BLUE, RED, GREY = "#1f5fa8", "#c2452d", "#777777"

@@ -13,12 +13,12 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import Tensor, nn
 
-from fedfdp.client import LocalClient
 from fedfdp.data import Federation
 from fedfdp.fairness.coefficients import PlainClip
-from fedfdp.learner import Learner, cross_entropy
+from fedfdp.models.learner import Learner, cross_entropy
 from fedfdp.privacy import DPSGD, Ledger
-from fedfdp.privacy.secure import Secure
+from fedfdp.privacy.noise.secure import Secure
+from fedfdp.training.client import LocalClient
 
 PRIVACY = DPSGD(sigma=2.0, q=0.1, clip=1.0)
 LR, STEPS = 0.5, 2

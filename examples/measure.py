@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
-from fedfdp import config
 from fedfdp.data import Federation
-from fedfdp.runs.launch import federation_of, launch
+from fedfdp.runs import config
+from fedfdp.runs.build import federation_of, launch
 
 HERE = Path(__file__).parent
 FEDAVG = {

@@ -12,9 +12,9 @@ and says so in `joint_event`: otherwise the engine stops it before anything is u
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from fedfdp import weights as w
 from fedfdp.algorithms.base import Algorithm, Batch, Broadcast, Client, Upload, descend
-from fedfdp.records import Weights
+from fedfdp.core import weights as w
+from fedfdp.core.records import Weights
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fedfdp.client import LocalClient
+from fedfdp.core.errors import BudgetError
 from fedfdp.data import Federation, load
-from fedfdp.errors import BudgetError
 from fedfdp.fairness.coefficients import PlainClip
-from fedfdp.learner import Learner, cross_entropy
+from fedfdp.models.learner import Learner, cross_entropy
 from fedfdp.privacy import DPSGD, Ledger
-from fedfdp.privacy.secure import Secure
+from fedfdp.privacy.noise.secure import Secure
+from fedfdp.training.client import LocalClient
 
 
 def train(model: nn.Module, x: Tensor, y: Tensor, *, privacy: DPSGD, ledger: Ledger, steps: int, lr: float) -> int:

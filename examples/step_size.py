@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 
 import fedfdp
-from fedfdp import config
 from fedfdp.data import Federation
-from fedfdp.runs.launch import federation_of
+from fedfdp.runs import config
+from fedfdp.runs.build import federation_of
 
 HERE = Path(__file__).parent
 MEASURE = runpy.run_path(str(HERE / "measure.py"))

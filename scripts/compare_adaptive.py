@@ -12,9 +12,9 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from fedfdp import config as configs
+from fedfdp.runs import config as configs
+from fedfdp.runs.build import launch
 from fedfdp.runs.folder import RunFolder
-from fedfdp.runs.launch import launch
 
 SETTINGS = [
     "data.fraction=0.2",

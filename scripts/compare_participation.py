@@ -11,11 +11,11 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from fedfdp import config
 from fedfdp.algorithms import ALGORITHMS
-from fedfdp.participation import Participation
+from fedfdp.runs import config
+from fedfdp.runs.build import federation_of, launch
 from fedfdp.runs.folder import RunFolder
-from fedfdp.runs.launch import federation_of, launch
+from fedfdp.training.participation import Participation
 
 COMMON = ["rounds=200", "eval_every=200", "seed=0", "server.average=0.95"]
 PRIVATE = ["privacy.sigma=1.0", "privacy.epsilon=20", "privacy.accountant=rdp"]

@@ -16,7 +16,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from fedfdp import config as configs
 from fedfdp.engines.flower.checks import HEADROOM
 from fedfdp.engines.flower.deploy import free_port, listening, prepare, start_node, stop
 from fedfdp.engines.flower.exchange import Exchange
@@ -24,7 +23,8 @@ from fedfdp.engines.flower.messages import Question
 from fedfdp.engines.flower.roster import Roster
 from fedfdp.engines.flower.server_app import Network, coordinate
 from fedfdp.engines.flower.settings import Flower
-from fedfdp.runs.launch import launch
+from fedfdp.runs import config as configs
+from fedfdp.runs.build import launch
 
 NODES, ROUNDS = 3, 10
 SETTINGS = ["data.source=digits", "data.clients=3", "data.beta=1.0", "model.name=small-cnn", "fused=false", "threads=1"]

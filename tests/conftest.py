@@ -5,7 +5,7 @@ import torch
 from hypothesis import settings
 
 from fedfdp.data import Federation
-from fedfdp.privacy.randomness import Seeded
+from fedfdp.privacy.noise.randomness import Seeded
 
 torch.set_num_threads(1)
 settings.register_profile("repeatable", deadline=None, derandomize=True)

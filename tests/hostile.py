@@ -14,12 +14,12 @@ import safetensors.torch
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from fedfdp import config as configs
 from fedfdp.algorithms import ALGORITHMS
 from fedfdp.algorithms.base import Population
+from fedfdp.core.records import Weights, to_bytes
 from fedfdp.engines.flower.messages import Judge, Question, pack
 from fedfdp.engines.flower.terms import Terms
-from fedfdp.records import Weights, to_bytes
+from fedfdp.runs import config as configs
 
 IMPORTS = [
     "antigravity:fly",

@@ -1,6 +1,6 @@
 """A small table of two holders, and what is public about it."""
 
-from fedfdp.data.facts import Facts
+from fedfdp.data.schema import Facts
 
 CSV = "site,age,sex,stay,back\nnorth,20,f,1.5,no\nnorth,110,m,0,yes\nsouth,65,m,60,no\n"
 

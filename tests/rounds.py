@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from fedfdp.algorithms.base import Algorithm, Population
-from fedfdp.client import LocalClient
 from fedfdp.data import Federation
-from fedfdp.learner import Learner, squared_error
+from fedfdp.models.learner import Learner, squared_error
 from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.training.client import LocalClient
 from support import Given
 
 

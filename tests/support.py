@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfdp.privacy.randomness import Floats, Key, Randomness, Seeded
+from fedfdp.privacy.noise.randomness import Floats, Key, Randomness, Seeded
 
 
 @contextmanager

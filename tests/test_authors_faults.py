@@ -6,17 +6,17 @@ import pytest
 import torch
 from torch import nn
 
-from fedfdp import config
 from fedfdp.algorithms import FedAvg, FedFair, FedFDP
-from fedfdp.client import LocalClient
 from fedfdp.data import Federation
 from fedfdp.fairness.bounds import mean_bound
 from fedfdp.fairness.coefficients import PaperClip, PlainClip
-from fedfdp.learner import Learner, squared_error
+from fedfdp.models.learner import Learner, squared_error
 from fedfdp.privacy.accounting import epsilon, max_count
 from fedfdp.privacy.accounting.events import repeat
 from fedfdp.privacy.clipping import clipped_sum
 from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.runs import config
+from fedfdp.training.client import LocalClient
 from support import Given
 
 PRIVATE = DPSGD(epsilon=3.52, sigma=2.0, sigma_loss=5.0, q=0.5, clip=1.0)

@@ -19,7 +19,7 @@ ELSEWHERE = {
     "models.md": "tests/models/test_models_page.py",
     "deploy.md": "tests/engines/test_flower_docs.py",
     "README.md": "the same commands are on the pages it links to; the default preset fetches MNIST",
-    "methods.md": "tests/examples/test_own_method.py, tests/test_traffic.py",
+    "methods.md": "tests/examples/test_own_method.py, tests/experiments/test_traffic.py",
     "theory.md": "tests/cli/test_lambda_cli.py, tests/cli/test_lambda_from_run.py",
     "choosing-lambda.md": "tests/cli/test_tune_cli.py; minutes to hours",
     "results.md": "tests/cli/test_reproduce_cli.py; hours",
@@ -174,7 +174,7 @@ def test_the_threat_table_names_a_test_wherever_something_is_protected():
 
 
 def test_every_preset_named_in_the_readme_exists():
-    from fedfdp.config import presets
+    from fedfdp.runs.config import presets
 
     named = re.findall(r"fedfdp run ([a-z][a-z0-9-]*)(?:\s|$)", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert named

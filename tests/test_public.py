@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from torch.utils.data import TensorDataset
 
 import fedfdp
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 
 ROOT = Path(__file__).parents[1]
 

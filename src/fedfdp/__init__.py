@@ -4,28 +4,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedfdp.algorithms import ALIDPFL, QFFL, FedAvg, FedDyn, FedFair, FedFDP, FedProx, Scaffold
-    from fedfdp.config import Config
+    from fedfdp.core.errors import FedFDPError
     from fedfdp.data import Federation
-    from fedfdp.errors import FedFDPError
     from fedfdp.fairness.metrics import ClientResults
-    from fedfdp.participation import Participation
     from fedfdp.privacy.dpsgd import DPSGD
     from fedfdp.runs import RunFolder
+    from fedfdp.runs.config import Config
     from fedfdp.runs.released import load
-    from fedfdp.server import Server
-    from fedfdp.session import Result, Update
-    from fedfdp.trainer import Evaluation, Step
-    from fedfdp.training import train
+    from fedfdp.runs.session import Result, Update
+    from fedfdp.runs.train import train
+    from fedfdp.training.participation import Participation
+    from fedfdp.training.rounds import Evaluation, Step
+    from fedfdp.training.server_optimizer import Server
 
     __version__: str
 
 # Loaded when first used: the command line answers --help without importing torch.
 _HOME = {
     "ClientResults": "fedfdp.fairness.metrics",
-    "Evaluation": "fedfdp.trainer",
-    "Step": "fedfdp.trainer",
-    "Update": "fedfdp.session",
-    "Config": "fedfdp.config",
+    "Evaluation": "fedfdp.training.rounds",
+    "Step": "fedfdp.training.rounds",
+    "Update": "fedfdp.runs.session",
+    "Config": "fedfdp.runs.config",
     "DPSGD": "fedfdp.privacy.dpsgd",
     "ALIDPFL": "fedfdp.algorithms",
     "FedAvg": "fedfdp.algorithms",
@@ -33,16 +33,16 @@ _HOME = {
     "FedProx": "fedfdp.algorithms",
     "QFFL": "fedfdp.algorithms",
     "Scaffold": "fedfdp.algorithms",
-    "Participation": "fedfdp.participation",
+    "Participation": "fedfdp.training.participation",
     "FedFDP": "fedfdp.algorithms",
-    "FedFDPError": "fedfdp.errors",
+    "FedFDPError": "fedfdp.core.errors",
     "FedFair": "fedfdp.algorithms",
     "Federation": "fedfdp.data",
-    "Result": "fedfdp.session",
+    "Result": "fedfdp.runs.session",
     "RunFolder": "fedfdp.runs",
-    "Server": "fedfdp.server",
+    "Server": "fedfdp.training.server_optimizer",
     "load": "fedfdp.runs.released",
-    "train": "fedfdp.training",
+    "train": "fedfdp.runs.train",
 }
 
 __all__ = [

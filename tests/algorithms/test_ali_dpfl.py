@@ -8,7 +8,7 @@ import fedfdp
 from fedfdp.algorithms import ALIDPFL
 from fedfdp.models import build
 from fedfdp.privacy.accounting import RDPFilter
-from fedfdp.privacy.ledger import Ledger
+from fedfdp.privacy.ledger.ledger import Ledger
 from fedfdp.runs.folder import LEDGER
 
 PRIVATE = fedfdp.DPSGD(epsilon=4.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5, accountant="rdp")

@@ -13,10 +13,10 @@ from torch import nn
 
 from fedfdp.algorithms import FedAvg, FedFair, FedFDP
 from fedfdp.algorithms.base import Algorithm, Population
-from fedfdp.client import LocalClient
 from fedfdp.data import Federation
-from fedfdp.learner import Learner, squared_error
+from fedfdp.models.learner import Learner, squared_error
 from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.training.client import LocalClient
 from support import Given
 
 PRIVATE = DPSGD(epsilon=100.0, sigma=2.0, sigma_loss=5.0, q=1.0, clip=1.0)

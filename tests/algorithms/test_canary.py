@@ -15,16 +15,16 @@ import pytest
 import torch
 from torch import nn
 
-from fedfdp import weights as w
 from fedfdp.algorithms import ALGORITHMS, Algorithm, FedAvg, FedFDP
 from fedfdp.algorithms.base import LossQuery, Released, Upload
-from fedfdp.client import LocalClient
+from fedfdp.core import weights as w
+from fedfdp.core.errors import FedFDPError, SettingError
+from fedfdp.core.records import digest
 from fedfdp.data import Federation
-from fedfdp.errors import FedFDPError, SettingError
-from fedfdp.learner import Learner, cross_entropy
+from fedfdp.models.learner import Learner, cross_entropy
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.randomness import Floats, Key
-from fedfdp.records import digest
+from fedfdp.privacy.noise.randomness import Floats, Key
+from fedfdp.training.client import LocalClient
 from rounds import population
 from support import Given
 

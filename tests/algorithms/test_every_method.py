@@ -9,16 +9,16 @@ import torch
 from torch import nn
 
 import fedfdp
-from fedfdp import config
 from fedfdp.algorithms import ALGORITHMS, Algorithm
 from fedfdp.algorithms.base import Population
-from fedfdp.client import LocalClient
+from fedfdp.core.errors import SettingError
+from fedfdp.core.records import digest, from_bytes, to_bytes
 from fedfdp.data import Federation
-from fedfdp.errors import SettingError
-from fedfdp.learner import Learner, cross_entropy
 from fedfdp.models import build
-from fedfdp.privacy.randomness import Seeded
-from fedfdp.records import digest, from_bytes, to_bytes
+from fedfdp.models.learner import Learner, cross_entropy
+from fedfdp.privacy.noise.randomness import Seeded
+from fedfdp.runs import config
+from fedfdp.training.client import LocalClient
 from rounds import play
 
 PRIVATE = fedfdp.DPSGD(epsilon=20.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5, accountant="rdp")

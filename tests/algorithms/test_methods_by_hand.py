@@ -10,7 +10,7 @@ import pytest
 
 from fedfdp.algorithms import ALIDPFL, QFFL, FedAvg, FedDyn, FedProx, Scaffold
 from fedfdp.algorithms.local_steps import Estimates, Terms, next_steps
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 from fedfdp.privacy.dpsgd import DPSGD
 from rounds import flat, linear, play, population
 from support import Given

@@ -14,7 +14,7 @@ from fedfdp.algorithms import QFFL, FedAvg, FedDyn, FedFair, FedProx, Scaffold
 from fedfdp.data import Federation
 from fedfdp.fairness.metrics import psi
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.randomness import Key, Seeded
+from fedfdp.privacy.noise.randomness import Key, Seeded
 from rounds import linear, play
 
 LR, K = 0.2, 4

@@ -15,9 +15,9 @@ from fedfdp.bench.models import MODELS
 from fedfdp.bench.peers import STEP_PEERS, Setting
 from fedfdp.bench.suite import Row, choose, measure
 from fedfdp.bench.tables import grids, markdown, notes, write_markdown
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 from fedfdp.fairness.coefficients import PlainClip
-from fedfdp.learner import Learner, cross_entropy
+from fedfdp.models.learner import Learner, cross_entropy
 
 QUIET = Setting(clip=1.0, sigma=1e-12, sigma_loss=1e-12, lr=10.0)  # no noise to speak of, and steps above rounding
 PRIVATE = [peer for peer in STEP_PEERS if peer != "plain"]

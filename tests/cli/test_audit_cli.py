@@ -7,11 +7,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from fedfdp import audit as audits
+from fedfdp.audit import Fault, ReleaseGame
 from fedfdp.cli.audit import audit
-from fedfdp.errors import SettingError
-from fedfdp.privacy import audit as audits
+from fedfdp.core.errors import SettingError
 from fedfdp.privacy.accounting import Event, epsilon
-from fedfdp.privacy.audit import Fault, ReleaseGame
 
 FEW = ("--trials", "1000", "--q", "1", "--seed", "3")
 

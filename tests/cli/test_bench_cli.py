@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from fedfdp.cli.bench import bench
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 
 app = typer.Typer()
 app.command()(bench)

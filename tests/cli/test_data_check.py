@@ -8,7 +8,7 @@ import torch
 
 from fedfdp.cli.data_check import NOTICE
 from fedfdp.data import Federation
-from fedfdp.data.review import duplicates, review
+from fedfdp.data.validation import duplicates, review
 from fedfdp.privacy.dpsgd import DPSGD
 
 RUN = """name = "hospitals"

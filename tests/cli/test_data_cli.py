@@ -10,10 +10,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from fedfdp.cli.data import app
-from fedfdp.data import catalog
-from fedfdp.data.decode import IDX, Records
-from fedfdp.data.fetch import FetchError
-from fedfdp.errors import DataError, FedFDPError, SettingError
+from fedfdp.core.errors import DataError, FedFDPError, SettingError
+from fedfdp.data.named import catalog
+from fedfdp.data.named.decode import IDX, Records
+from fedfdp.data.named.fetch import FetchError
 
 
 class Offline:

@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from fedfdp.cli.lambda_star import lambda_star
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 
 # n = 4, C/G = 10: the derived bound is (c³ + 3c² + 4c + 8)/(2c − 1) in c = 1 + λ, up to a factor and a summand
 GIVEN = {

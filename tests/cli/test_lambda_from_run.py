@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedfdp import config as configs
-from fedfdp.runs.launch import federation_of, launch
+from fedfdp.runs import config as configs
+from fedfdp.runs.build import federation_of, launch
 
 SETTINGS = ["data.clients=4", "data.fraction=0.3", "data.beta=1.0", "model.name=linear", "rounds=3", "privacy.q=0.2"]
 

@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from fedfdp.cli.plan import plan, sparkline
-from fedfdp.errors import BudgetError, SettingError
+from fedfdp.core.errors import BudgetError, SettingError
 
 app = typer.Typer()
 app.command()(plan)

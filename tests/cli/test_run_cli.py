@@ -92,7 +92,7 @@ def test_bad_input_is_one_line_and_exit_code_2(fedfdp, tmp_path, arguments, mess
 
 def test_without_the_data_the_default_trains_on_digits_and_says_so(fedfdp, monkeypatch):
     from fedfdp import data
-    from fedfdp.errors import DataError
+    from fedfdp.core.errors import DataError
 
     real = data.load
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from fedfdp.data import catalog, fetch
-from fedfdp.data.decode import IDX, Records
+from fedfdp.data.named import catalog, fetch
+from fedfdp.data.named.decode import IDX, Records
 
 
 def idx_bytes(values):

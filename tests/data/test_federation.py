@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from fedfdp.core.errors import DataError, SettingError
 from fedfdp.data import Dataset, Federation, load
-from fedfdp.errors import DataError, SettingError
 
 
 def dataset(records=200, classes=4, **more):

@@ -5,17 +5,17 @@ import pytest
 import torch
 from PIL import Image
 
-from fedfdp import config as configs
-from fedfdp.config import Config, Data, Model
+from fedfdp.core.errors import DataError, SettingError
 from fedfdp.data import Federation, meaning, read_inputs
-from fedfdp.data.facts import Facts
 from fedfdp.data.files.own import OwnRecords
 from fedfdp.data.holders import federation_of_records
 from fedfdp.data.predictions import Meaning
-from fedfdp.errors import DataError, SettingError
-from fedfdp.learner import check_loss, loss_at
-from fedfdp.runs.launch import federation_of, launch
-from fedfdp.training import train
+from fedfdp.data.schema import Facts
+from fedfdp.models.learner import check_loss, loss_at
+from fedfdp.runs import config as configs
+from fedfdp.runs.build import federation_of, launch
+from fedfdp.runs.config import Config, Data, Model
+from fedfdp.runs.train import train
 from own_files import CSV, facts
 
 X = torch.arange(40.0).reshape(20, 2)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedfdp.core.errors import SettingError
 from fedfdp.data import partition
-from fedfdp.errors import SettingError
 
 
 def rng(seed=0):

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, random_split
 
+from fedfdp.core.errors import DataError
 from fedfdp.data import Federation
-from fedfdp.errors import DataError
 
 X, Y = torch.arange(24.0).reshape(12, 2), torch.arange(12) % 3
 

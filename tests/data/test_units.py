@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from fedfdp import config
-from fedfdp.data.review import review
-from fedfdp.errors import DataError, SettingError
-from fedfdp.runs.launch import federation_of, launch
+from fedfdp.core.errors import DataError, SettingError
+from fedfdp.data.validation import review
+from fedfdp.runs import config
+from fedfdp.runs.build import federation_of, launch
 
 CONFIG = """
 [data]

@@ -10,14 +10,14 @@ from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedfdp import config as configs
 from fedfdp.data import Federation
 from fedfdp.engines.flower.client_app import client_app
 from fedfdp.engines.flower.node import Node
 from fedfdp.engines.flower.policy import NodeConfig, NodeData, Policy
 from fedfdp.engines.flower.server_app import Network, coordinate
 from fedfdp.engines.flower.settings import Flower
-from fedfdp.runs.launch import federation_of
+from fedfdp.runs import config as configs
+from fedfdp.runs.build import federation_of
 
 
 @dataclass

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from fedfdp.core.errors import DataError, RunError
 from fedfdp.engines.flower import accounts
 from fedfdp.engines.flower.policy import Policy
-from fedfdp.errors import DataError, RunError
 from fedfdp.privacy.accounting import Event, epsilon
 from fedfdp.privacy.accounting.events import history_of
-from fedfdp.privacy.ledger import Ledger
+from fedfdp.privacy.ledger.ledger import Ledger
 
 SECURE = Policy(epsilon=8.0, max_q=0.2)
 FILTER = replace(SECURE, accountant="filter", algorithms=("fedavg", "ali_dpfl"))

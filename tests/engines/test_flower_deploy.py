@@ -14,14 +14,14 @@ import tomli_w
 import torch
 from safetensors.torch import load_file
 
-from fedfdp import config as configs
 from fedfdp.engines.flower import deploy
 from fedfdp.engines.flower.deploy import deploy_local, listening, prepare, start_node, stop
 from fedfdp.engines.flower.security import make_node_key
 from fedfdp.engines.flower.server_app import Network, coordinate
 from fedfdp.engines.flower.settings import Flower
-from fedfdp.privacy.journal import head_of
-from fedfdp.runs.launch import launch
+from fedfdp.privacy.ledger.journal import head_of
+from fedfdp.runs import config as configs
+from fedfdp.runs.build import launch
 
 TINY = ["data.source=digits", "data.beta=1.0", "data.fraction=0.3", "model.name=linear", "fused=false", "threads=1"]
 PRIVATE = ["privacy.sigma=2.0", "privacy.q=0.1", "privacy.epsilon=8"]
@@ -196,7 +196,7 @@ def test_the_command_prints_the_summary_alone(tmp_path):
 
 
 def test_a_deployment_never_writes_over_another(tmp_path):
-    from fedfdp.errors import SettingError
+    from fedfdp.core.errors import SettingError
 
     (tmp_path / "nodes").mkdir()
     (tmp_path / "nodes" / "ledger").write_text("")
@@ -206,7 +206,7 @@ def test_a_deployment_never_writes_over_another(tmp_path):
 
 def test_nodes_that_end_at_once_are_not_waited_for(tmp_path, monkeypatch):
     """As where a node's file is wrong: the error names them and their logs, long before `wait` is over."""
-    from fedfdp.errors import RunError
+    from fedfdp.core.errors import RunError
 
     config = configs.load("digits", [*TINY, *PRIVATE, "data.clients=3", "rounds=1"]).resolved()
 
@@ -221,7 +221,7 @@ def test_nodes_that_end_at_once_are_not_waited_for(tmp_path, monkeypatch):
 
 
 def test_plain_text_and_certificates(tmp_path):
-    from fedfdp.errors import SettingError
+    from fedfdp.core.errors import SettingError
 
     flower = replace(Flower(nodes={"a": str(make_node_key(tmp_path / "a"))}), address=f"127.0.0.1:{deploy.free_port()}")
     with pytest.raises(SettingError, match=r"flower\.authority = None: needed for TLS"), listening(flower):

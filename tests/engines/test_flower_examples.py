@@ -57,7 +57,7 @@ def test_a_flower_client_app_pays_for_every_round_and_ends_with_its_budget(tmp_p
         assert not torch.equal(moved["weight"], model.state_dict()["weight"])
         paid = epsilon([Event(0.1, (2.0,), 2 * number)], 1e-5)
         assert paid <= reply.content["metrics"]["epsilon"] <= 1.01 * paid
-    from fedfdp.errors import BudgetError
+    from fedfdp.core.errors import BudgetError
 
     (tmp_path / "poor").mkdir()
     with pytest.raises(BudgetError):

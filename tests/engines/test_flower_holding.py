@@ -6,10 +6,10 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from fedfdp.data.facts import Estimate
+from fedfdp.core.errors import DataError, FedFDPError, SettingError
+from fedfdp.data.schema import Estimate
 from fedfdp.engines.flower.node import own_federation
 from fedfdp.engines.flower.policy import NodeData
-from fedfdp.errors import DataError, FedFDPError, SettingError
 
 X = np.arange(24, dtype=np.float32).reshape(12, 2) / 24
 Y = np.array([0, 1] * 6)

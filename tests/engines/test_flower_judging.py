@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from fedfdp.core.errors import RunError, SettingError
+from fedfdp.core.records import Weights, from_bytes, to_bytes
 from fedfdp.data import Federation
 from fedfdp.engines.flower.messages import Judge, Judged, Question
 from fedfdp.engines.flower.node import Node
 from fedfdp.engines.flower.policy import NodeConfig, NodeData, Policy
 from fedfdp.engines.flower.terms import Terms, build_model
-from fedfdp.errors import RunError, SettingError
-from fedfdp.records import Weights, from_bytes, to_bytes
 
 OPEN = Policy(epsilon=8.0, max_q=0.2, evaluate=True)
 FEDFDP = ["algorithm.name=fedfdp", "algorithm.lr=0.5"]

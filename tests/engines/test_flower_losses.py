@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from fedfdp.algorithms import FedFDP
-from fedfdp.client import LocalClient
 from fedfdp.data import Federation
 from fedfdp.engines.flower.losses import SMOOTHING, ReleasedLosses
 from fedfdp.engines.flower.policy import Policy
 from fedfdp.fairness.metrics import psi
 from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.training.client import LocalClient
 from rounds import linear, population
 from support import Given
 
@@ -103,8 +103,8 @@ def test_where_nobody_evaluates_progress_shows_what_was_released(deployment):
 
 
 def test_accuracy_across_machines_and_what_a_node_does_not_import(deployment):
-    from fedfdp.errors import SettingError
-    from fedfdp.runs.launch import launch
+    from fedfdp.core.errors import SettingError
+    from fedfdp.runs.build import launch
 
     across = deployment("metric=accuracy", "rounds=1")
     there, here = across.run().summary, launch(across.config).summary

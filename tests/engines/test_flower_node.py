@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedfdp import records
 from fedfdp.algorithms.base import Broadcast, Population
+from fedfdp.core import records
+from fedfdp.core.errors import SettingError
+from fedfdp.core.records import from_bytes, to_bytes
 from fedfdp.engines.flower import memory
 from fedfdp.engines.flower.messages import Hello, Judge, Question
 from fedfdp.engines.flower.policy import NodeConfig, NodeData, Policy, load_node
 from fedfdp.engines.flower.terms import Terms, build_model
-from fedfdp.errors import SettingError
 from fedfdp.privacy.accounting import epsilon
-from fedfdp.records import from_bytes, to_bytes
 
 SECURE = Policy(epsilon=8.0, max_q=0.2)  # what a node is unless its owner says otherwise: no seed, no evaluation
 RDP = ["privacy.epsilon=50", "privacy.accountant=rdp"]  # a large ε is slow to price exactly
@@ -228,7 +228,7 @@ def test_garbage_is_refused(secure, record):
 
 
 def test_a_corrupt_memory_is_named_and_the_ledger_stays(secure):
-    from fedfdp.errors import RunError
+    from fedfdp.core.errors import RunError
 
     node_of(secure).answer(ask(secure))
     node_of(secure).book.close()
@@ -239,7 +239,7 @@ def test_a_corrupt_memory_is_named_and_the_ledger_stays(secure):
 
 
 def test_a_node_whose_ledger_is_gone_does_not_begin_a_new_one(secure):
-    from fedfdp.errors import RunError
+    from fedfdp.core.errors import RunError
 
     node_of(secure).answer(ask(secure))
     node_of(secure).book.close()

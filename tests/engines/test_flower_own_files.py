@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from fedfdp import config as configs
+from fedfdp.core.errors import DataError, SettingError
 from fedfdp.engines.flower.node import Node, own_federation
 from fedfdp.engines.flower.policy import NodeData, load_node
 from fedfdp.engines.flower.server_app import Network, coordinate
 from fedfdp.engines.flower.settings import Flower
-from fedfdp.errors import DataError, SettingError
-from fedfdp.runs.launch import launch
+from fedfdp.runs import config as configs
+from fedfdp.runs.build import launch
 
 NODE = """
 name = "{name}"

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import fedfdp
-from fedfdp.runs.launch import launch
+from fedfdp.runs.build import launch
 
 
 def same_weights(one, other):
@@ -74,8 +74,8 @@ def test_only_what_is_trained_crosses_the_wire(deployment):
 
 
 def test_a_node_with_another_frozen_part_refuses(deployment, monkeypatch):
+    from fedfdp.core.errors import RunError
     from fedfdp.engines.flower import node as nodes
-    from fedfdp.errors import RunError
 
     across = deployment("model.name=mlp", 'model.trainable=["3"]')
     real = nodes.build_model

@@ -9,12 +9,12 @@ import torch
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 
+from fedfdp.core.errors import DataError, RunError, SettingError
+from fedfdp.core.records import from_bytes, to_bytes
 from fedfdp.engines.flower.engine import FlowerEngine
 from fedfdp.engines.flower.messages import Answer, pack, unpack
 from fedfdp.engines.flower.policy import Policy
-from fedfdp.errors import DataError, RunError, SettingError
-from fedfdp.records import from_bytes, to_bytes
-from fedfdp.trainer import Trainer
+from fedfdp.training.rounds import Trainer
 
 SECURE = Policy(epsilon=8.0, max_q=0.2)
 FEDAVG = ["algorithm.name=fedavg", "algorithm.lr=0.5"]

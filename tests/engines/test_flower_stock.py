@@ -12,10 +12,10 @@ import tomli_w
 import torch
 from safetensors.torch import load_file
 
-from fedfdp import config as configs
 from fedfdp.engines.flower.deploy import free_port, node_settings, stop
 from fedfdp.engines.flower.settings import Flower
-from fedfdp.runs.launch import launch
+from fedfdp.runs import config as configs
+from fedfdp.runs.build import launch
 
 TINY = ["data.source=digits", "data.beta=1.0", "data.fraction=0.3", "data.clients=2", "model.name=linear"]
 PRIVATE = ["privacy.sigma=2.0", "privacy.q=0.1", "privacy.epsilon=8", "rounds=2", "eval_every=2", "algorithm.lr=0.5"]

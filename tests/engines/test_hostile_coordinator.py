@@ -19,8 +19,8 @@ import torch
 from flwr.app import Error, Message
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedfdp import config as configs
-from fedfdp.client import LocalClient
+from fedfdp.core.errors import DataError
+from fedfdp.core.records import to_bytes
 from fedfdp.data import Federation
 from fedfdp.engines.flower.client_app import answer
 from fedfdp.engines.flower.deploy import listening, prepare, start_node, stop
@@ -29,9 +29,9 @@ from fedfdp.engines.flower.node import Node
 from fedfdp.engines.flower.policy import NodeConfig, NodeData, Policy
 from fedfdp.engines.flower.settings import Flower
 from fedfdp.engines.flower.terms import build_model
-from fedfdp.errors import DataError
-from fedfdp.learner import Learner
-from fedfdp.records import to_bytes
+from fedfdp.models.learner import Learner
+from fedfdp.runs import config as configs
+from fedfdp.training.client import LocalClient
 from hostile import IMPORTS, Case, Coordinator
 
 SECRET = float(np.float32(0.71234192))  # a value of a record; nothing that leaves the node may quote it

@@ -17,18 +17,18 @@ from fedfdp.algorithms.ali_dpfl import ALIDPFL, ALIBroadcast
 from fedfdp.algorithms.base import Broadcast, Population
 from fedfdp.algorithms.fedavg import FedAvg
 from fedfdp.algorithms.fedfdp import FDPBroadcast, FDPMemory, FedFDP
-from fedfdp.client import NOT_FINITE
+from fedfdp.core.errors import FedFDPError, SettingError
+from fedfdp.core.records import to_bytes
 from fedfdp.data import Federation
 from fedfdp.engines.flower.messages import Question
 from fedfdp.engines.flower.policy import Policy
 from fedfdp.engines.flower.terms import Terms, build_model
 from fedfdp.engines.local import LocalEngine
-from fedfdp.errors import FedFDPError, SettingError
 from fedfdp.fairness.coefficients import PlainClip
-from fedfdp.learner import Learner, cross_entropy
-from fedfdp.privacy.ledger import LedgerBook
-from fedfdp.privacy.randomness import Seeded
-from fedfdp.records import to_bytes
+from fedfdp.models.learner import Learner, cross_entropy
+from fedfdp.privacy.ledger.ledger import LedgerBook
+from fedfdp.privacy.noise.randomness import Seeded
+from fedfdp.training.client import NOT_FINITE
 from support import Given
 
 PRIVATE = fedfdp.DPSGD(epsilon=3.0, sigma=2.0, q=0.5, clip=1.0)

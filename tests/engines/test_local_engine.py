@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 import fedfdp
-from fedfdp import weights as w
 from fedfdp.algorithms.base import Algorithm, Broadcast, Client, LossQuery, Upload
+from fedfdp.core import weights as w
 from fedfdp.data import Federation
 from fedfdp.engines.local import LocalEngine, Request
-from fedfdp.learner import Learner, cross_entropy
-from fedfdp.privacy.ledger import LedgerBook
-from fedfdp.privacy.randomness import Floats, Key, Randomness, Seeded
-from fedfdp.privacy.secure import Secure
+from fedfdp.models.learner import Learner, cross_entropy
+from fedfdp.privacy.ledger.ledger import LedgerBook
+from fedfdp.privacy.noise.randomness import Floats, Key, Randomness, Seeded
+from fedfdp.privacy.noise.secure import Secure
 
 PRIVATE = fedfdp.DPSGD(epsilon=50.0, sigma=1.0, q=0.3, clip=0.5, accountant="rdp", budgets={"c1": 0.01, "c4": 0.01})
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 from fedfdp.privacy.dpsgd import DPSGD
 from rounds import flat, linear, play
 from support import Given

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 from fedfdp.experiments.methods import TUNED, tuned_lr
 from fedfdp.experiments.runner import Planned, config_of, narrowed, open_config, read
 from fedfdp.experiments.scales import SCALES, find_scale

@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 import fedfdp
-from fedfdp import config as configs
 from fedfdp.algorithms import ALGORITHMS
+from fedfdp.core.errors import RunError, SettingError
+from fedfdp.core.records import to_bytes
 from fedfdp.data import Federation
-from fedfdp.errors import RunError, SettingError
+from fedfdp.experiments.traffic import measure
 from fedfdp.models import build, freeze_but
-from fedfdp.records import to_bytes
-from fedfdp.runs.launch import launch, model_of
-from fedfdp.traffic import measure
+from fedfdp.runs import config as configs
+from fedfdp.runs.build import launch, model_of
 from frozen_net import FrozenNet
 
 PRIVATE = fedfdp.DPSGD(epsilon=8.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5, accountant="rdp")
@@ -143,6 +143,6 @@ def test_what_is_frozen_by_the_config_is_frozen_in_the_run(tmp_path):
 
 
 def _federation(config: configs.Config) -> Federation:
-    from fedfdp.runs.launch import federation_of
+    from fedfdp.runs.build import federation_of
 
     return federation_of(config)

@@ -7,8 +7,8 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from torch import nn
 
 import fedfdp
+from fedfdp.core.errors import SettingError
 from fedfdp.data import Federation
-from fedfdp.errors import SettingError
 from fedfdp.models import build
 
 RNG = np.random.default_rng(0)

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 import fedfdp
 from fedfdp.algorithms.base import LossQuery
-from fedfdp.client import LocalClient
+from fedfdp.core.errors import RunError, SettingError
 from fedfdp.data import Federation
-from fedfdp.errors import RunError, SettingError
 from fedfdp.fairness.coefficients import PlainClip
-from fedfdp.learner import Learner, cross_entropy
+from fedfdp.models.learner import Learner, cross_entropy
 from fedfdp.privacy.clipping import clipped_sum
-from fedfdp.privacy.secure import Secure
+from fedfdp.privacy.noise.secure import Secure
+from fedfdp.training.client import LocalClient
 from support import Given
 
 PRIVATE = fedfdp.DPSGD(epsilon=50.0, sigma=2.0, sigma_loss=5.0, q=1.0, clip=1.0)

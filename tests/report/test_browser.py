@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfdp.report.facts import document
+from fedfdp.report.contents import document
 from fedfdp.report.page import write_page
 from fedfdp.runs.folder import RunFolder
 from report.browser import Browser, find

@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from fedfdp.errors import RunError
-from fedfdp.report.facts import document
+from fedfdp.core.errors import RunError
+from fedfdp.report.contents import document
 from fedfdp.report.figures import draw_figures, draw_runs
 from fedfdp.report.page import render, write_page
 from fedfdp.runs.folder import RunFolder

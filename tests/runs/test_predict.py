@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import fedfdp
-from fedfdp import config as configs
+from fedfdp.core.errors import DataError
 from fedfdp.data import Federation
-from fedfdp.errors import DataError
-from fedfdp.runs.launch import launch
+from fedfdp.runs import config as configs
+from fedfdp.runs.build import launch
 from fedfdp.runs.predict import predict
 
 X = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, -1.0]], dtype=np.float32)

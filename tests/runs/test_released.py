@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import fedfdp
-from fedfdp import config as configs
-from fedfdp.errors import RunError, SettingError
-from fedfdp.runs.launch import launch
+from fedfdp.core.errors import RunError, SettingError
+from fedfdp.runs import config as configs
+from fedfdp.runs.build import launch
 from fedfdp.runs.released import export
 from frozen_net import FrozenNet
 
@@ -142,7 +142,7 @@ def test_a_model_that_cannot_be_written_is_one_line_and_no_file(digits, tmp_path
 def test_a_run_across_machines_is_loaded_in_the_same_way(tmp_path):
     """Its summary says what the nodes said of their records."""
     from fedfdp.engines.flower.messages import Hello
-    from fedfdp.session import task_of
+    from fedfdp.runs.session import task_of
 
     class Roster:
         like = Hello("north", 10, (3, 4), None, 2, True)

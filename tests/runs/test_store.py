@@ -12,14 +12,14 @@ from dataclasses import replace
 
 import pytest
 
-from fedfdp import config as configs
+from fedfdp.core.errors import DataError, RunError
 from fedfdp.data.files.content import content_of
-from fedfdp.errors import DataError, RunError
-from fedfdp.runs.export import export
+from fedfdp.runs import config as configs
+from fedfdp.runs.build import launch, pinned, stored_config
 from fedfdp.runs.folder import RunFolder
-from fedfdp.runs.launch import launch, pinned, stored_config
 from fedfdp.runs.store import Store, find_runs
 from fedfdp.runs.sweep import Word, sweep
+from fedfdp.runs.tables import export
 from fedfdp.runs.tracking import check_tracking, flat, tracker
 from fedfdp.tuning.grid import Candidate
 from fedfdp.tuning.halving import tune

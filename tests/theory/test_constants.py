@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 
 
 def test_noise_and_clip_ratio_by_hand(constants):

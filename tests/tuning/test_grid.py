@@ -1,7 +1,7 @@
 import pytest
 
-from fedfdp import config as configs
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
+from fedfdp.runs import config as configs
 from fedfdp.tuning.grid import candidates, default_grid, parse_grid
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from fedfdp.errors import RunError
+from fedfdp.core.errors import RunError
+from fedfdp.runs.build import launch
 from fedfdp.runs.folder import RunFolder
-from fedfdp.runs.launch import launch
 from fedfdp.tuning.grid import candidates
 from fedfdp.tuning.halving import rungs, tune
 from fedfdp.tuning.pareto import Outcome

@@ -1,5 +1,7 @@
 """The methods, one file each, by name or by import path."""
 
+from typing import Any
+
 from fedfdp.algorithms.ali_dpfl import ALIDPFL
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.algorithms.fedavg import FedAvg
@@ -9,8 +11,9 @@ from fedfdp.algorithms.fedfdp import FedFDP
 from fedfdp.algorithms.fedprox import FedProx
 from fedfdp.algorithms.qffl import QFFL
 from fedfdp.algorithms.scaffold import Scaffold
-from fedfdp.errors import SettingError, nearest, require
-from fedfdp.importing import imported
+from fedfdp.core.errors import SettingError, nearest, require
+from fedfdp.core.importing import imported
+from fedfdp.core.settings import plain
 
 __all__ = [
     "ALGORITHMS",
@@ -23,6 +26,8 @@ __all__ = [
     "FedFair",
     "FedProx",
     "Scaffold",
+    "algorithm_name",
+    "algorithm_settings",
     "find",
 ]
 
@@ -41,3 +46,18 @@ def find(name: str) -> type[Algorithm]:
     if name not in ALGORITHMS:
         raise SettingError("algorithm.name", name, nearest(name, ALGORITHMS), "or package.module:Class")
     return ALGORITHMS[name]
+
+
+def algorithm_settings(algorithm: Algorithm) -> dict[str, Any]:
+    """A method by name with its settings, for what is hashed: one that older runs do not know counts if chosen."""
+    values = {"name": algorithm_name(algorithm), **plain(algorithm)}
+    if algorithm.lr_decay == 1.0:
+        del values["lr_decay"]
+    return values
+
+
+def algorithm_name(algorithm: Algorithm) -> str:
+    """How a config names this method."""
+    kind = type(algorithm)
+    known = ALGORITHMS.get(getattr(kind, "name", ""))
+    return kind.name if known is kind else f"{kind.__module__}:{kind.__qualname__}"

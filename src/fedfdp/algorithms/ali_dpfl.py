@@ -15,8 +15,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
-from fedfdp import ranges
-from fedfdp import weights as w
 from fedfdp.algorithms.base import (
     Algorithm,
     Batch,
@@ -30,10 +28,12 @@ from fedfdp.algorithms.base import (
     descend,
 )
 from fedfdp.algorithms.local_steps import MOST_STEPS, Estimates, Seen, Terms, affordable_steps, compare, next_steps
-from fedfdp.errors import SettingError
+from fedfdp.core import ranges
+from fedfdp.core import weights as w
+from fedfdp.core.errors import SettingError
+from fedfdp.core.records import Weights
 from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.records import Weights
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar, Protocol
 
-from fedfdp import ranges
-from fedfdp import weights as w
-from fedfdp.errors import require
-from fedfdp.fairness.coefficients import Coefficient, PlainClip
+from fedfdp.core import ranges
+from fedfdp.core import weights as w
+from fedfdp.core.errors import require
+from fedfdp.core.records import Weights
+from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.privacy.accounting import Event
+from fedfdp.privacy.clipping.bounded import Coefficient
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.records import Weights
 
 SMALLEST_RATE = 1e-20  # where a step size that decays ends: no weight is moved by such a step
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedfdp.algorithms.base import Algorithm, Batch, Broadcast, Client, ClientState, Upload, descend
-from fedfdp.records import Weights
+from fedfdp.core.records import Weights
 
 
 @dataclass(frozen=True, kw_only=True)

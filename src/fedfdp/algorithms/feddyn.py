@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
-from fedfdp import ranges
-from fedfdp import weights as w
 from fedfdp.algorithms.base import Algorithm, Batch, Broadcast, Client, Population, ServerState, Upload, descend
+from fedfdp.core import ranges
+from fedfdp.core import weights as w
+from fedfdp.core.records import Weights
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.records import Weights
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from math import isfinite, log
 from typing import Annotated, ClassVar
 
-from fedfdp import ranges
-from fedfdp import weights as w
 from fedfdp.algorithms.base import (
     Algorithm,
     Batch,
@@ -21,9 +19,11 @@ from fedfdp.algorithms.base import (
     Upload,
     descend,
 )
-from fedfdp.errors import SettingError
+from fedfdp.core import ranges
+from fedfdp.core import weights as w
+from fedfdp.core.errors import SettingError
+from fedfdp.core.records import Weights
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.records import Weights
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
-from fedfdp import ranges
-from fedfdp import weights as w
 from fedfdp.algorithms.base import (
     Algorithm,
     Batch,
@@ -24,14 +22,17 @@ from fedfdp.algorithms.base import (
     descend,
 )
 from fedfdp.algorithms.fedfair import first_loss
-from fedfdp.errors import SettingError
+from fedfdp.core import ranges
+from fedfdp.core import weights as w
+from fedfdp.core.errors import SettingError
+from fedfdp.core.records import Weights
 from fedfdp.fairness.adaptive import Drive
 from fedfdp.fairness.bounds import mean_bound, quantile_bound
-from fedfdp.fairness.coefficients import Coefficient, Form, fair_clip
+from fedfdp.fairness.coefficients import Form, fair_clip
 from fedfdp.fairness.weights import fair_weight
 from fedfdp.privacy.accounting import Event
+from fedfdp.privacy.clipping.bounded import Coefficient
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.records import Weights
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ the noise and is free. At the first step there is nothing to pull: with one loca
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from fedfdp import ranges
-from fedfdp import weights as w
 from fedfdp.algorithms.base import Algorithm, Batch, Broadcast, Client, ClientState, Upload, descend
-from fedfdp.records import Weights
+from fedfdp.core import ranges
+from fedfdp.core import weights as w
+from fedfdp.core.records import Weights
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,12 +6,12 @@ Nothing here reads data; all of it may be computed by anyone who sees the upload
 from dataclasses import dataclass, field
 from math import sqrt
 
-from fedfdp import ranges
-from fedfdp import weights as w
 from fedfdp.algorithms.base import Client
+from fedfdp.core import ranges
+from fedfdp.core import weights as w
+from fedfdp.core.records import Weights
 from fedfdp.privacy.accounting import Event, max_count
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.records import Weights
 
 MOST_STEPS = int(ranges.TAU.high)
 

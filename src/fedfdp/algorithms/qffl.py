@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
-from fedfdp import ranges
-from fedfdp import weights as w
 from fedfdp.algorithms.base import (
     Algorithm,
     Batch,
@@ -21,9 +19,11 @@ from fedfdp.algorithms.base import (
     Upload,
     descend,
 )
+from fedfdp.core import ranges
+from fedfdp.core import weights as w
+from fedfdp.core.records import Weights
 from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.records import Weights
 
 
 @dataclass(frozen=True)

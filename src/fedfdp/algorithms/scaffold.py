@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from fedfdp import weights as w
 from fedfdp.algorithms.base import Algorithm, Batch, Broadcast, Client, Population, ServerState, Upload, descend
+from fedfdp.core import weights as w
+from fedfdp.core.records import Weights
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.records import Weights
 
 
 @dataclass(frozen=True)

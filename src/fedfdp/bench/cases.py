@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 from fedfdp.bench import rounds
 from fedfdp.bench.models import MODELS
 from fedfdp.bench.peers import STEP_PEERS, STORES_ALL, Peer, Setting, Task
-from fedfdp.errors import SettingError, nearest
+from fedfdp.core.errors import SettingError, nearest
 
 STEP_MODELS = ("mnist-cnn", "cifar-cnn", "mlp", "transformer")
 ROUND_MODELS = ("small-cnn", "mnist-cnn")

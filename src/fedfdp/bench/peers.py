@@ -12,16 +12,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedfdp import weights as w
-from fedfdp.client import LocalClient
+from fedfdp.core import weights as w
+from fedfdp.core.records import Weights
 from fedfdp.data.federation import ClientData, Shard
 from fedfdp.fairness.coefficients import PlainClip
-from fedfdp.learner import Learner, cross_entropy
+from fedfdp.models.learner import Learner, cross_entropy
 from fedfdp.privacy.clipping import fast
 from fedfdp.privacy.clipping.watch import Follower, Reference
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.randomness import Seeded
-from fedfdp.records import Weights
+from fedfdp.privacy.noise.randomness import Seeded
+from fedfdp.training.client import LocalClient
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 from fedfdp.bench.peers import STEP_PEERS
 from fedfdp.bench.suite import Row
 from fedfdp.bench.tables import NAMES
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 
 COLORS = dict(zip(STEP_PEERS, ("0.55", "C2", "C8", "C0", "C9", "C4", "C3"), strict=True))
 WIDTH = 0.8

@@ -26,8 +26,8 @@ PARTS = {
         ("clipping/coefficients.py", "bounded"),
     ),
     "weighted sums by client": (("clipping/kernel.py", "_add_up"),),
-    "noise, or waiting for it": (("fedfdp/parallel.py", "ahead"), ("privacy/randomness.py", "noised")),
-    "weighted mean of the updates": (("fedfdp/weights.py", "add_"),),
+    "noise, or waiting for it": (("fedfdp/native/threads.py", "ahead"), ("privacy/noise/randomness.py", "noised")),
+    "weighted mean of the updates": (("fedfdp/core/weights.py", "add_"),),
 }
 REST = "the rest: updates, records, calls"
 

@@ -11,20 +11,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedfdp import weights as w
 from fedfdp.algorithms import FedFDP
 from fedfdp.algorithms.base import Population
 from fedfdp.algorithms.fedfdp import FDPState, FDPUpload
 from fedfdp.bench.models import CLASSES, Subject
 from fedfdp.bench.peers import Peer, Setting, backward, fixed_for_opacus, unwrapped
-from fedfdp.client import LocalClient
+from fedfdp.core import weights as w
+from fedfdp.core.records import Weights
 from fedfdp.data import Federation
 from fedfdp.engines.local import LocalEngine
-from fedfdp.learner import Learner, cross_entropy
+from fedfdp.models.learner import Learner, cross_entropy
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.ledger import LedgerBook
-from fedfdp.privacy.randomness import Key, Seeded
-from fedfdp.records import Weights
+from fedfdp.privacy.ledger.ledger import LedgerBook
+from fedfdp.privacy.noise.randomness import Key, Seeded
+from fedfdp.training.client import LocalClient
 
 RATE = 0.25  # q
 PLAIN_BATCH = 300  # records that the plain pass takes at a time; no size is faster by more than noise

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedfdp._allocator import tune_allocator
 from fedfdp.bench.cases import Case
 from fedfdp.bench.measure import PATIENCE, REFERENCE, Timing, interleaved
 from fedfdp.bench.memory import peak
 from fedfdp.bench.peers import STEP_PEERS, missing
-from fedfdp.errors import SettingError, nearest
+from fedfdp.core.errors import SettingError, nearest
+from fedfdp.native.allocator import tune_allocator
 
 Tell = Callable[[float, float, str], None]  # work done, all work, what is being done
 MEMORY_SHARE = 0.5  # how long a peer's memory takes to measure, as a part of how long its time does

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedfdp.bench.peers import STEP_PEERS
 from fedfdp.bench.suite import Row
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 
 MARKER = "fedfdp bench"
 NONE = "–"

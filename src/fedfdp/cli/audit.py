@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedfdp.errors import SettingError, nearest
+from fedfdp.core.errors import SettingError, nearest
 
 if TYPE_CHECKING:
-    from fedfdp.privacy.audit import ReleaseFinding, TrainingFinding
-    from fedfdp.privacy.randomness import Randomness
+    from fedfdp.audit import ReleaseFinding, TrainingFinding
+    from fedfdp.privacy.noise.randomness import Randomness
 
 _SHARED = {"sigma", "q", "clip", "sigma_loss", "delta"}
 _SETTINGS = {"release": _SHARED | {"trials"}, "training": _SHARED | {"rounds", "canaries"}, "self-test": {"trials"}}
@@ -63,10 +63,10 @@ def audit(
 def _release(
     trials: int, settings: dict[str, Any], confidence: float, seed: int | None, png: Path | None, as_json: bool
 ) -> bool:
+    from fedfdp.audit import ReleaseGame
+    from fedfdp.audit.figure import draw_release
+    from fedfdp.audit.separation import check_confidence
     from fedfdp.cli.audit_progress import counting
-    from fedfdp.privacy.audit import ReleaseGame
-    from fedfdp.privacy.audit.figure import draw_release
-    from fedfdp.privacy.audit.separation import check_confidence
 
     check_confidence(confidence)
     game = ReleaseGame(**settings)
@@ -93,10 +93,10 @@ def _release(
 
 
 def _training(settings: dict[str, Any], confidence: float, seed: int | None, png: Path | None, as_json: bool) -> bool:
+    from fedfdp.audit import TrainingGame
+    from fedfdp.audit.figure import draw_training
+    from fedfdp.audit.separation import check_confidence
     from fedfdp.cli.audit_progress import counting
-    from fedfdp.privacy.audit import TrainingGame
-    from fedfdp.privacy.audit.figure import draw_training
-    from fedfdp.privacy.audit.separation import check_confidence
 
     check_confidence(confidence)
     game = TrainingGame(**settings)
@@ -116,9 +116,9 @@ def _training(settings: dict[str, Any], confidence: float, seed: int | None, png
 
 
 def _self_test(trials: int, confidence: float, seed: int | None, as_json: bool) -> bool:
+    from fedfdp.audit import FAULTS, Fault
+    from fedfdp.audit.separation import check_confidence
     from fedfdp.cli.audit_progress import counting
-    from fedfdp.privacy.audit import FAULTS, Fault
-    from fedfdp.privacy.audit.separation import check_confidence
 
     check_confidence(confidence)
     rows: list[dict[str, Any]] = []
@@ -222,8 +222,8 @@ def _check_png(png: Path | None) -> None:
 
 
 def _randomness(seed: int | None) -> "Randomness":
-    from fedfdp.privacy.randomness import Seeded
-    from fedfdp.privacy.secure import Secure
+    from fedfdp.privacy.noise.randomness import Seeded
+    from fedfdp.privacy.noise.secure import Secure
 
     return Secure() if seed is None else Seeded(_seed(seed))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 
 if TYPE_CHECKING:
     from fedfdp.bench.cases import Case
@@ -70,7 +70,7 @@ def _profile(models: list[str], clients: list[int], markdown: Path | None) -> No
 
     from fedfdp.bench import profile, tables
     from fedfdp.bench.models import MODELS
-    from fedfdp.errors import nearest
+    from fedfdp.core.errors import nearest
 
     for name in models:
         if name not in MODELS:

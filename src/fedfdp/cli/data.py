@@ -24,8 +24,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing els
 @app.command("list")
 def list_(cache: Cache = None, as_json: AsJson = False) -> None:
     """The datasets known by name, and which are in the cache."""
-    from fedfdp.data import cache as disk
-    from fedfdp.data.catalog import CATALOG
+    from fedfdp.data.named import cache as disk
+    from fedfdp.data.named.catalog import CATALOG
 
     rows: list[dict[str, Any]] = [
         {
@@ -64,8 +64,8 @@ def get(
     """Put datasets, by the names that `list` gives, into the cache, checked byte for byte."""
     from rich.console import Console
 
-    from fedfdp.data.catalog import find
-    from fedfdp.data.sources import get as into_cache
+    from fedfdp.data.named.catalog import find
+    from fedfdp.data.named.dataset import get as into_cache
 
     sources = [find(name) for name in names]  # a wrong name is said before anything is fetched
     console = Console(stderr=True)
@@ -102,7 +102,8 @@ def show(
     """Deal a dataset, by the name that `list` gives, out to clients and draw who holds which classes."""
     from rich.console import Console
 
-    from fedfdp.data import Federation, draw, load
+    from fedfdp.data import Federation, load
+    from fedfdp.data import picture as draw
 
     with Progress(Console(stderr=True), name) as say:
         dataset = load(name, folder=folder, cache=cache, progress=say)

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from fedfdp.algorithms import Algorithm
     from fedfdp.data.files.describe import Description
-    from fedfdp.data.review import Review
+    from fedfdp.data.validation import Review
 
 NOTICE = "For the data holder's eyes: this reads private records as they are. Do not pass it on."
 
@@ -22,7 +22,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")] = False,
 ) -> None:
     """Look over your own records before training: shapes, types, classes, sizes, duplicates, with advice."""
-    from fedfdp import config as configs
+    from fedfdp.runs import config as configs
 
     if source.endswith(".toml") or source in configs.presets():
         found: Any = _reviewed(source, set_ or [])
@@ -41,13 +41,13 @@ def check(
 def _reviewed(source: str, overrides: list[str]) -> "Review":
     from rich.console import Console
 
-    from fedfdp import config as configs
     from fedfdp.cli.data_progress import Progress
-    from fedfdp.data.catalog import named
-    from fedfdp.data.facts import class_names
-    from fedfdp.data.opening import place_of
-    from fedfdp.data.review import review, review_columns
-    from fedfdp.runs.launch import federation_of
+    from fedfdp.data.from_files import place_of
+    from fedfdp.data.named.catalog import named
+    from fedfdp.data.schema import class_names
+    from fedfdp.data.validation import review, review_columns
+    from fedfdp.runs import config as configs
+    from fedfdp.runs.build import federation_of
 
     config = configs.load(source, overrides).resolved()
     with Progress(Console(stderr=True), config.data.source) as say:

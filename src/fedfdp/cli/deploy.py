@@ -33,7 +33,7 @@ def local(
     from fedfdp.cli.progress import Watcher
     from fedfdp.engines.flower.deploy import deploy_local
     from fedfdp.engines.flower.server_app import load
-    from fedfdp.runs.launch import free_folder
+    from fedfdp.runs.build import free_folder
 
     overrides = [*(set_ or []), *([f"data.clients={nodes}"] if nodes is not None else [])]
     config, settings = load(source or "digits", overrides)

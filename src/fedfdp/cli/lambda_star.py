@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -18,7 +18,7 @@ from fedfdp.cli.run import run
 from fedfdp.cli.server import server
 from fedfdp.cli.show import show
 from fedfdp.cli.tune import tune
-from fedfdp.errors import FedFDPError
+from fedfdp.core.errors import FedFDPError
 
 app = typer.Typer(
     name="fedfdp",

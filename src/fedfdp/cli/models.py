@@ -95,7 +95,7 @@ def _no_warnings() -> Iterator[None]:
 
 
 def _shape(text: str) -> tuple[int, ...]:
-    from fedfdp.errors import SettingError
+    from fedfdp.core.errors import SettingError
 
     try:
         shape = tuple(int(part) for part in text.split(",") if part.strip())
@@ -116,8 +116,8 @@ def _built(
 ) -> "tuple[nn.Module, int]":
     """The model, and how many values it gives a record."""
     from fedfdp import models
-    from fedfdp.config import override
-    from fedfdp.errors import SettingError
+    from fedfdp.core.errors import SettingError
+    from fedfdp.runs.config import override
 
     if outputs is not None and outputs < 1:
         raise SettingError("--outputs", outputs, "1 or more", "10 is usual")

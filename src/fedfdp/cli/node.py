@@ -14,8 +14,8 @@ def node(
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Take part with your own records: what is released, and how much of it, is decided here."""
+    from fedfdp.core.errors import SettingError
     from fedfdp.engines.flower import require_flower
-    from fedfdp.errors import SettingError
 
     require_flower()
     if make_key is not None:
@@ -58,7 +58,7 @@ def _serve(path: Path, poll: float, parent: int | None) -> None:
 
 
 if __name__ == "__main__":
-    from fedfdp.errors import FedFDPError
+    from fedfdp.core.errors import FedFDPError
 
     try:
         typer.run(node)

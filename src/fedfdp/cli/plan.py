@@ -8,7 +8,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedfdp.privacy.planning import Plan
+    from fedfdp.privacy.planning.planner import Plan
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -34,8 +34,8 @@ def plan(
     """
     from typing import cast
 
-    from fedfdp.privacy import planning
     from fedfdp.privacy.accounting import Method
+    from fedfdp.privacy.planning import planner as planning
 
     unknown = cast("planning.Unknown | None", solve.replace("-", "_") if solve else None)
     solved = planning.plan(
@@ -73,7 +73,7 @@ def _print_json(solved: "Plan", compare: bool) -> None:
 
     content: dict[str, Any] = {**asdict(solved), "sigma_effective": solved.sigma_effective}
     if compare:
-        from fedfdp.privacy.comparison import opinions, paper_costs
+        from fedfdp.privacy.planning.compare import opinions, paper_costs
 
         content["accountants"] = [asdict(opinion) for opinion in opinions(solved)]
         content["paper"] = [asdict(cost) for cost in paper_costs()]
@@ -109,7 +109,7 @@ def _print_plan(console: "Console", solved: "Plan") -> None:
 def _print_opinions(console: "Console", solved: "Plan") -> None:
     from rich.table import Table
 
-    from fedfdp.privacy.comparison import opinions
+    from fedfdp.privacy.planning.compare import opinions
 
     within = [] if solved.budget is None else [f"rounds within {solved.budget:g}"]
     table = Table("accountant", "ε", *within, "", title=f"What {solved.rounds} rounds cost, by accountant")
@@ -123,7 +123,7 @@ def _print_opinions(console: "Console", solved: "Plan") -> None:
 def _print_trade_off(console: "Console", solved: "Plan") -> None:
     from rich.table import Table
 
-    from fedfdp.privacy.comparison import curve, trade_off
+    from fedfdp.privacy.planning.compare import curve, trade_off
 
     rounds, rows = trade_off(solved)
     table = Table("σ", *[f"{count} rounds" for count in rounds], title="ε for other σ and rounds")
@@ -148,7 +148,7 @@ def sparkline(values: list[float]) -> str:
 def _print_paper(console: "Console") -> None:
     from rich.table import Table
 
-    from fedfdp.privacy.comparison import PAPER_EPSILON, paper_costs
+    from fedfdp.privacy.planning.compare import PAPER_EPSILON, paper_costs
 
     table = Table(
         "σ",

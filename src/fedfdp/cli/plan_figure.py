@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from fedfdp.errors import SettingError
-from fedfdp.privacy.comparison import curve, spread, trade_off
-from fedfdp.privacy.planning import Plan
+from fedfdp.core.errors import SettingError
+from fedfdp.privacy.planning.compare import curve, spread, trade_off
+from fedfdp.privacy.planning.planner import Plan
 
 POINTS = 40
 STYLES = {"pld": ("C0", "-", "pld"), "rdp": ("C1", "-", "rdp"), "paper": ("0.5", "--", "paper (not valid)")}

@@ -15,7 +15,7 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")] = False,
 ) -> None:
     """Predict: a class and its probability for each record, or a value in the target's own units."""
-    from fedfdp.errors import SettingError
+    from fedfdp.core.errors import SettingError
     from fedfdp.runs.predict import predict as predicted
 
     found = predicted(run, file)

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedfdp.config import Config
+from fedfdp.runs.config import Config
 from fedfdp.runs.folder import RunFolder
-from fedfdp.session import Result, Update
+from fedfdp.runs.session import Result, Update
 
 LONGEST_NAME = 24
 _BLOCKS = " ▏▎▍▌▋▊▉█"

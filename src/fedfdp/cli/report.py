@@ -14,7 +14,7 @@ def report(
     figures: Annotated[Path | None, typer.Option(help="Draw the figures into this folder too, as PDF and PNG.")] = None,
 ) -> None:
     """Write one HTML page about runs: results, privacy, fairness, clients. It needs no network."""
-    from fedfdp.report.facts import document
+    from fedfdp.report.contents import document
     from fedfdp.report.page import PAGE, write_page
     from fedfdp.runs.store import find_runs
 

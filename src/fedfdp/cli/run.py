@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fedfdp.config import Config
     from fedfdp.data import Federation
+    from fedfdp.runs.config import Config
 
 
 def run(
@@ -27,11 +27,11 @@ def run(
 ) -> None:
     """Train a model across data holders: privately, fairly, and to the end of the budget."""
     from fedfdp.cli.progress import Watcher
-    from fedfdp.errors import RunError
+    from fedfdp.core.errors import RunError
+    from fedfdp.runs.build import free_folder, launch, stored_config
     from fedfdp.runs.folder import RunFolder
-    from fedfdp.runs.launch import free_folder, launch, stored_config
+    from fedfdp.runs.session import Update
     from fedfdp.runs.tracking import check_tracking, tracker
-    from fedfdp.session import Update
 
     check_tracking(log)
     if resume is not None:
@@ -65,7 +65,7 @@ def run(
 
 
 def _report(folder: Path) -> Path:
-    from fedfdp.report.facts import document
+    from fedfdp.report.contents import document
     from fedfdp.report.page import PAGE, write_page
     from fedfdp.runs.folder import RunFolder
 
@@ -77,10 +77,10 @@ def _prepared(source: str | None, overrides: list[str]) -> tuple["Config", "Fede
     """The config, checked, and its records; the default preset falls back on records that need no network."""
     from rich.console import Console
 
-    from fedfdp import config as configs
     from fedfdp.cli.data_progress import Progress
-    from fedfdp.errors import DataError
-    from fedfdp.runs.launch import federation_of
+    from fedfdp.core.errors import DataError
+    from fedfdp.runs import config as configs
+    from fedfdp.runs.build import federation_of
 
     config = configs.load(source or "default", overrides).resolved()
     try:

@@ -73,7 +73,7 @@ def export(
     out: Annotated[Path | None, typer.Option(help="The file; none: runs.csv or runs.parquet.")] = None,
 ) -> None:
     """Every evaluation of every run as one table, with the run's settings beside it."""
-    from fedfdp.runs.export import export as write
+    from fedfdp.runs.tables import export as write
 
     runs, file = _runs(places), out or Path(f"runs.{form}")
     rows = write(runs, file, form=form)
@@ -88,7 +88,7 @@ def prune(
     yes: Annotated[bool, typer.Option("--yes", help="Delete; without it only said what would be.")] = False,
 ) -> None:
     """Delete what is no longer needed. Ledgers of finished runs are always kept."""
-    from fedfdp.errors import SettingError
+    from fedfdp.core.errors import SettingError
     from fedfdp.runs.folder import CHECKPOINT
 
     if not checkpoints and not unfinished:

@@ -18,8 +18,8 @@ def server(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary, as JSON, alone on stdout.")] = False,
 ) -> None:
     """Coordinate a run: listen for the nodes that are registered, and train with them round by round."""
+    from fedfdp.core.errors import SettingError
     from fedfdp.engines.flower import require_flower
-    from fedfdp.errors import SettingError
 
     require_flower()
     if make_certificates is not None:
@@ -38,10 +38,10 @@ def _coordinate(source: str, overrides: list[str], out: Path | None, resume: Pat
     import signal
 
     from fedfdp.cli.progress import Watcher
+    from fedfdp.core.errors import RunError
     from fedfdp.engines.flower.deploy import listening
     from fedfdp.engines.flower.server_app import Network, coordinate, load
-    from fedfdp.errors import RunError
-    from fedfdp.runs.launch import free_folder
+    from fedfdp.runs.build import free_folder
 
     if resume is not None and out is not None:
         raise RunError(f"--resume {resume} goes on in that folder; leave out --out")
@@ -74,7 +74,7 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    from fedfdp.errors import FedFDPError
+    from fedfdp.core.errors import FedFDPError
 
     try:
         typer.run(server)

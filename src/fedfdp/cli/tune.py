@@ -35,7 +35,7 @@ def tune(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")] = False,
 ) -> None:
     """Find settings by measuring them: the front of accuracy, Ψ and the worst client."""
-    from fedfdp.errors import SettingError
+    from fedfdp.core.errors import SettingError
     from fedfdp.tuning.grid import candidates, parse_grid
     from fedfdp.tuning.halving import tune as halve
     from fedfdp.tuning.pareto import chosen

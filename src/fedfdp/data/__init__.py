@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fedfdp.data.catalog import names
 from fedfdp.data.federation import ClientData, Federation, Shard
-from fedfdp.data.sources import Dataset, load
+from fedfdp.data.named.catalog import names
+from fedfdp.data.named.dataset import Dataset, load
 
 if TYPE_CHECKING:
     from fedfdp.data.predictions import Meaning, meaning, read_inputs

@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedfdp.core.errors import DataError, SettingError, nearest
 from fedfdp.data import partition as partitions
-from fedfdp.data.check import as_inputs, as_targets, check_records, parts_of
+from fedfdp.data.conversion import as_inputs, as_targets, check_records, parts_of
+from fedfdp.data.named.dataset import Dataset
 from fedfdp.data.people import People
-from fedfdp.data.sources import Dataset
-from fedfdp.errors import DataError, SettingError, nearest
 from fedfdp.privacy.accounting import Event
 
 How = Literal["dirichlet", "iid", "shards", "column"]

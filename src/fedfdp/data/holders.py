@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedfdp.core.errors import DataError, SettingError
 from fedfdp.data import partition as partitions
-from fedfdp.data.facts import Facts
 from fedfdp.data.federation import PARTITION, SPLIT, SUBSAMPLE, Federation, How, dealt, split, stream
 from fedfdp.data.files.own import OwnRecords
-from fedfdp.data.sources import Dataset
-from fedfdp.errors import DataError, SettingError
+from fedfdp.data.named.dataset import Dataset
+from fedfdp.data.schema import Facts
 
 
 def federation_of_records(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 
 Indices = NDArray[np.int64]
 

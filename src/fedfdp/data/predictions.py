@@ -5,13 +5,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from fedfdp.data.catalog import find, named
-from fedfdp.data.facts import Facts, Range, class_names
+from fedfdp.core.errors import DataError
 from fedfdp.data.files import own
 from fedfdp.data.files.own import Say
 from fedfdp.data.files.paths import ARRAYS
-from fedfdp.data.files.sources import target_range
-from fedfdp.errors import DataError
+from fedfdp.data.files.pieces import target_range
+from fedfdp.data.named.catalog import find, named
+from fedfdp.data.schema import Facts, Range, class_names
 
 
 @dataclass(frozen=True)

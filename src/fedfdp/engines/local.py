@@ -12,21 +12,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfdp import ranges
-from fedfdp import weights as w
+from fedfdp.algorithms import algorithm_settings
 from fedfdp.algorithms.base import Algorithm
-from fedfdp.client import Answer, LocalClient, Prefetched, exact, named_like, noise_gradients_
-from fedfdp.config import algorithm_settings
+from fedfdp.core import ranges
+from fedfdp.core import weights as w
+from fedfdp.core.errors import BudgetError, FedFDPError
+from fedfdp.core.identity import identity
+from fedfdp.core.records import digest
 from fedfdp.data import ClientData, Federation
-from fedfdp.errors import BudgetError, FedFDPError
-from fedfdp.identity import identity
-from fedfdp.learner import Learner
-from fedfdp.parallel import ahead
+from fedfdp.models.learner import Learner
+from fedfdp.native.threads import ahead
 from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.ledger import LedgerBook
-from fedfdp.privacy.randomness import Key, Randomness
-from fedfdp.records import digest
+from fedfdp.privacy.ledger.ledger import LedgerBook
+from fedfdp.privacy.noise.randomness import Key, Randomness
+from fedfdp.training.client import Answer, LocalClient, Prefetched, exact, named_like, noise_gradients_
 
 WAVE_RECORDS = 4096  # records whose clipped sums are computed in one pass …
 WAVE_BYTES = 128 * 2**20  # … and the memory that the sums of a pass may take

@@ -3,12 +3,13 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedfdp import algorithms, models, traffic
+from fedfdp import algorithms, models
+from fedfdp.core.settings import parse
+from fedfdp.experiments import traffic
 from fedfdp.experiments.methods import private_methods
 from fedfdp.experiments.paper import COMMUNICATION
 from fedfdp.experiments.render import Block
 from fedfdp.experiments.scales import Scale
-from fedfdp.settings import parse
 
 MNIST_SHAPE, MNIST_CLASSES = (1, 28, 28), 10
 

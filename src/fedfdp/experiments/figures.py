@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from fedfdp.errors import RunError
+from fedfdp.core.errors import RunError
 from fedfdp.experiments.render import heading
 from fedfdp.experiments.results import Cell, Results
 

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedfdp import config as configs
+from fedfdp.runs import config as configs
 
 TUNED = Path(__file__).parent / "tuned.toml"
 PAPER_PRESET, OUR_PRESET = "paper-mnist", "default"

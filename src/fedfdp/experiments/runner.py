@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedfdp import config as configs
-from fedfdp.config import Config
-from fedfdp.errors import RunError, SettingError, nearest
+from fedfdp.core.errors import RunError, SettingError, nearest
 from fedfdp.experiments.methods import StepSize, plain_methods, private_methods, tuned_lr
 from fedfdp.experiments.results import Cell, Found, Results
 from fedfdp.experiments.scales import Scale
 from fedfdp.experiments.specs import Column, Experiment, Row
+from fedfdp.runs import config as configs
+from fedfdp.runs.config import Config
 from fedfdp.runs.store import Store, short_hash
 from fedfdp.runs.sweep import Word, sweep
 

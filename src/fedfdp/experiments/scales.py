@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedfdp.errors import SettingError, nearest
+from fedfdp.core.errors import SettingError, nearest
 
 
 @dataclass(frozen=True)

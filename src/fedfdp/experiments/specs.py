@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedfdp.errors import SettingError, nearest
+from fedfdp.core.errors import SettingError, nearest
 from fedfdp.experiments.methods import plain_methods, private_methods
 from fedfdp.experiments.paper import CIFAR, FASHION, MNIST
 

@@ -5,24 +5,14 @@ the kernel that applies it keeps ‖c·g‖ ≤ C.
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from fedfdp.privacy.clipping.bounded import ELEMENTWISE, Coefficient
+
 Form = Literal["paper", "bounded", "automatic"]
-
-
-class Coefficient(Protocol):
-    """Elementwise: what is wanted of a record with this loss and this gradient norm. Equal ones compare equal.
-
-    `clip` is C, the bound that ‖c·g‖ keeps and that the noise is scaled by.
-    """
-
-    @property
-    def clip(self) -> float: ...
-
-    def __call__(self, loss: Tensor, norm: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +67,7 @@ class AutomaticClip:
         return self.clip / (norm + self.gamma) * torch.clamp(s, 0.0, self.kappa) / self.kappa
 
 
-OWN = frozenset({PlainClip, PaperClip, BoundedClip, AutomaticClip})  # of these it is known that they are elementwise
+ELEMENTWISE.update({PlainClip, PaperClip, BoundedClip, AutomaticClip})
 
 
 def fair_clip(form: Form, *, clip: float, lam: float, reference: float, kappa: float, gamma: float) -> Coefficient:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedfdp.errors import SettingError, nearest
-from fedfdp.importing import imported
+from fedfdp.core.errors import SettingError, nearest
+from fedfdp.core.importing import imported
 
 Metric = Callable[[Tensor, Tensor], object]  # (outputs, targets) of all of a client's records → one number
 KNOWN = ("loss", "accuracy")

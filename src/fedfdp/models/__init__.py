@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedfdp.errors import FedFDPError, SettingError, nearest
-from fedfdp.importing import imported
+from fedfdp.core.errors import FedFDPError, SettingError, nearest
+from fedfdp.core.importing import imported
 from fedfdp.models.zoo import linear, mlp, paper_cnn, small_cnn
 from fedfdp.privacy.clipping.fast import buffers_kept
-from fedfdp.privacy.clipping.layers import named_layers
+from fedfdp.privacy.clipping.modules import named_layers
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "paper-cnn": paper_cnn,

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from fedfdp.learner import frozen_parts
 from fedfdp.models import MODELS, build
+from fedfdp.models.learner import frozen_parts
 from fedfdp.privacy.clipping import LayerReport, check_model
 
 BATCH = 64

@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 
 MOST_LAYERS = 64
 

@@ -6,8 +6,8 @@ if TYPE_CHECKING:
     from fedfdp.privacy.accounting import Accountant, Event, epsilon
     from fedfdp.privacy.clipping import ClippedSum, clipped_sum
     from fedfdp.privacy.dpsgd import DPSGD
-    from fedfdp.privacy.ledger import Ledger, LedgerBook
-    from fedfdp.privacy.planning import Plan, plan
+    from fedfdp.privacy.ledger.ledger import Ledger, LedgerBook
+    from fedfdp.privacy.planning.planner import Plan, plan
 
 # Loaded when first used: planning needs no torch, clipping no accountant.
 _HOME = {

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Literal
 
-from fedfdp import ranges
-from fedfdp.errors import SettingError, require
+from fedfdp.core import ranges
+from fedfdp.core.errors import SettingError, require
 from fedfdp.privacy.accounting import Event
 
 Accountant = Literal["pld", "rdp"]

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedfdp.errors import RunError
-from fedfdp.report.facts import document
+from fedfdp.core.errors import RunError
+from fedfdp.report.contents import document
 from fedfdp.runs.folder import RunFolder
 
 Run = dict[str, Any]

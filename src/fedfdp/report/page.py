@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fedfdp.errors import RunError
+from fedfdp.core.errors import RunError
 from fedfdp.runs.folder import RunFolder
 
 SCRIPTS = ("base.js", "table.js", "scale.js", "figure.js", "lines.js", "clients.js", "statement.js",

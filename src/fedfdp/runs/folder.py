@@ -16,8 +16,8 @@ import tomli_w
 import torch
 from torch import Tensor
 
-from fedfdp import records
-from fedfdp.errors import RunError
+from fedfdp.core import records
+from fedfdp.core.errors import RunError
 
 CONFIG, METRICS, CHECKPOINT = "config.toml", "metrics.jsonl", "checkpoint"
 SUMMARY, MODEL, LEDGER, IDENTITY = "summary.json", "model.safetensors", "ledger.jsonl", "run.json"

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedfdp import config as configs
+from fedfdp.core.errors import DataError
 from fedfdp.data.predictions import Meaning, meaning, read_inputs
-from fedfdp.errors import DataError
+from fedfdp.runs import config as configs
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.released import load, task_of
 

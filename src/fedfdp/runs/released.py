@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from fedfdp import models
-from fedfdp.config import Model
-from fedfdp.errors import RunError, SettingError
+from fedfdp.core.errors import RunError, SettingError
+from fedfdp.core.settings import parse
+from fedfdp.runs.config import Model
 from fedfdp.runs.folder import MODEL, RunFolder
-from fedfdp.settings import parse
 
 SUFFIXES = (".safetensors", ".pt", ".pt2", ".onnx")
 AGREE = 1e-4  # what an exported model may differ by, relative to its largest output

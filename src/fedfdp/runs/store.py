@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedfdp.config import Config
-from fedfdp.errors import RunError
+from fedfdp.core.errors import RunError
+from fedfdp.runs.build import launch, pinned
+from fedfdp.runs.config import Config
 from fedfdp.runs.folder import CONFIG, IDENTITY, RunFolder
-from fedfdp.runs.launch import launch, pinned
-from fedfdp.session import Update
+from fedfdp.runs.session import Update
 
 HASH_DIGITS = 10
 

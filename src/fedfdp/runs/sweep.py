@@ -14,12 +14,12 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Literal
 
-from fedfdp.config import Config
-from fedfdp.errors import FedFDPError
-from fedfdp.runs.launch import pinned
+from fedfdp.core.errors import FedFDPError
+from fedfdp.runs.build import pinned
+from fedfdp.runs.config import Config
+from fedfdp.runs.session import Update
 from fedfdp.runs.store import Store
 from fedfdp.runs.tracking import Track, tracker
-from fedfdp.session import Update
 
 State = Literal["found", "started", "running", "done", "failed"]
 SECONDS_BETWEEN_WORDS = 0.3

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedfdp.errors import SettingError, nearest
-from fedfdp.session import Update
+from fedfdp.core.errors import SettingError, nearest
+from fedfdp.runs.session import Update
 
 KINDS = ("tensorboard", "mlflow")
 MODULES = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow"}

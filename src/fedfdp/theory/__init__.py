@@ -12,7 +12,7 @@ from fedfdp.theory.bound import (
     weight_ceiling,
     weight_floor,
 )
-from fedfdp.theory.coefficients import (
+from fedfdp.theory.bound_terms import (
     Coefficients,
     derived_coefficients,
     printed_coefficients,

@@ -5,7 +5,7 @@ Never reads data: where the numbers come from is the caller's business.
 
 from dataclasses import dataclass
 
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 
 LARGEST = 1e30  # keeps every square and cube of the bound within floating point
 

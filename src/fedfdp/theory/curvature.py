@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedfdp.learner import LossFunction
+from fedfdp.core.records import Weights
+from fedfdp.models.learner import LossFunction
 from fedfdp.privacy.clipping import clipped_sum
-from fedfdp.records import Weights
 
 Function = Callable[[Tensor], Tensor]  # weights as one vector → a number
 LANCZOS_STEPS = 30

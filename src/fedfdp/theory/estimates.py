@@ -13,15 +13,15 @@ from torch import Tensor, nn
 
 from fedfdp.algorithms.base import Algorithm, Broadcast
 from fedfdp.algorithms.fedfdp import FDPBroadcast, FedFDP
+from fedfdp.core.records import Weights
+from fedfdp.core.weights import size
 from fedfdp.data import Federation
 from fedfdp.data.federation import ClientData
-from fedfdp.learner import LossFunction, cross_entropy, squared_error
+from fedfdp.models.learner import LossFunction, cross_entropy, squared_error
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.records import Weights
 from fedfdp.theory.constants import Constants
 from fedfdp.theory.curvature import Function, Losses, extremes, minimum
 from fedfdp.theory.optimum import Optimum, derived_optimum
-from fedfdp.weights import size
 
 RECORDS = 2048
 

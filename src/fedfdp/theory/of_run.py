@@ -8,11 +8,11 @@ from pathlib import Path
 
 import safetensors.torch
 
-from fedfdp import config as configs
-from fedfdp.errors import RunError
-from fedfdp.records import digest
+from fedfdp.core.errors import RunError
+from fedfdp.core.records import digest
+from fedfdp.runs import config as configs
+from fedfdp.runs.build import federation_of, model_of
 from fedfdp.runs.folder import MODEL, RunFolder
-from fedfdp.runs.launch import federation_of, model_of
 from fedfdp.theory.estimates import RECORDS, Estimates, estimate
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fedfdp.theory.bound import derived_domain, printed_domain
-from fedfdp.theory.coefficients import Coefficients, derived_coefficients, printed_coefficients
+from fedfdp.theory.bound_terms import Coefficients, derived_coefficients, printed_coefficients
 from fedfdp.theory.constants import Constants
 from fedfdp.theory.cubic import roots
 

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from fedfdp.theory.bound import derived_P
-from fedfdp.theory.coefficients import theorem_coefficients
+from fedfdp.theory.bound_terms import theorem_coefficients
 from fedfdp.theory.constants import Constants
 from fedfdp.theory.optimum import clipping_switch, derived_optimum, printed_optimum
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedfdp import config as configs
 from fedfdp.algorithms import FedFDP
-from fedfdp.config import Config
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
+from fedfdp.runs import config as configs
+from fedfdp.runs.config import Config
 
 Grid = Mapping[str, Sequence[str]]  # "section.setting" → its values, as TOML has them
 

@@ -15,13 +15,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedfdp.config import Config
-from fedfdp.errors import FedFDPError, RunError
+from fedfdp.core.errors import FedFDPError, RunError
+from fedfdp.runs.build import pinned
+from fedfdp.runs.config import Config
 from fedfdp.runs.folder import RunFolder
-from fedfdp.runs.launch import pinned
+from fedfdp.runs.session import Update
 from fedfdp.runs.store import Store
 from fedfdp.runs.sweep import default_jobs
-from fedfdp.session import Update
 from fedfdp.tuning.grid import Candidate
 from fedfdp.tuning.pareto import Outcome, ranked
 

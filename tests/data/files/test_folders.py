@@ -5,11 +5,11 @@ import pytest
 import torch
 from PIL import Image
 
-from fedfdp.data.facts import Facts
+from fedfdp.core.errors import DataError, SettingError
 from fedfdp.data.files import images
 from fedfdp.data.files.own import read_inputs, read_records
-from fedfdp.data.opening import place_of
-from fedfdp.errors import DataError, SettingError
+from fedfdp.data.from_files import place_of
+from fedfdp.data.schema import Facts
 from own_files import CSV, facts
 
 PETS = Facts(classes=("cat", "dog"))

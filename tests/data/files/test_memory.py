@@ -15,8 +15,8 @@ ROWS, COLUMNS = int(os.environ.get("FEDFDP_TEST_ROWS", "1000000")), 30
 MEASURE = """
 import re, sys
 import pyarrow.csv, pyarrow.parquet
-from fedfdp import config
-from fedfdp.runs.launch import federation_of, launch
+from fedfdp.runs import config
+from fedfdp.runs.build import federation_of, launch
 
 # not ru_maxrss, which begins with what the parent process took
 peak = lambda: 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from fedfdp.data.facts import Facts
+from fedfdp.core.errors import FedFDPError
 from fedfdp.data.files.own import read_inputs, read_records
-from fedfdp.errors import FedFDPError
+from fedfdp.data.schema import Facts
 from own_files import CSV, facts
 
 

@@ -9,11 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfdp.data.facts import Facts
+from fedfdp.core.errors import SettingError
 from fedfdp.data.files import own, tables
 from fedfdp.data.files.encode import scaled
 from fedfdp.data.files.own import read_inputs, read_records
-from fedfdp.errors import SettingError
+from fedfdp.data.schema import Facts
 from own_files import CSV, facts
 
 # age 20 of [0, 110] → 20/110·2 − 1; stay 1.5 of [0, 60] → −0.95; then one input each for f and m

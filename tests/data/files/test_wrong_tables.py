@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedfdp.data.facts import Facts
+from fedfdp.core.errors import DataError, FedFDPError, SettingError
 from fedfdp.data.files import paths
 from fedfdp.data.files.own import read_records
-from fedfdp.errors import DataError, FedFDPError, SettingError
+from fedfdp.data.schema import Facts
 from own_files import CSV, facts
 
 

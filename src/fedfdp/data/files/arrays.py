@@ -15,8 +15,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from fedfdp.core.errors import DataError, nearest
 from fedfdp.data.files.paths import check_size, readable
-from fedfdp.errors import DataError, nearest
 
 PIECE = 1 << 23  # bytes read at once
 BOMB = 100  # an archive that unpacks to more than so many times its size …

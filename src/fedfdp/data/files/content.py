@@ -6,8 +6,8 @@ Streams every file once, and believes neither sizes nor dates. A link that leads
 import hashlib
 from pathlib import Path
 
+from fedfdp.core.errors import DataError
 from fedfdp.data.files.paths import entries, existing
-from fedfdp.errors import DataError
 
 LEVELS = 3  # holder/class/image.png: nothing deeper is read
 

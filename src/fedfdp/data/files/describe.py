@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fedfdp.core.errors import DataError
 from fedfdp.data.files import encode
 from fedfdp.data.files.arrays import Archive
 from fedfdp.data.files.encode import Place
 from fedfdp.data.files.images import images_in, shape_of
 from fedfdp.data.files.paths import ARRAYS, KINDS, TABLES, entries, existing
 from fedfdp.data.files.tables import open_table
-from fedfdp.errors import DataError
 
 FEW = 12  # a column of text with so many different values is likely a category
 

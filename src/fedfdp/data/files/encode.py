@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fedfdp.data.facts import Categorical, Column, Numeric, Range, plainest, text_of
-from fedfdp.errors import DataError
+from fedfdp.core.errors import DataError
+from fedfdp.data.schema import Categorical, Column, Numeric, Range, plainest, text_of
 
 Floats = NDArray[np.float64]
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from fedfdp.core.errors import DataError
 from fedfdp.data.files.paths import IMAGES, entries
-from fedfdp.errors import DataError
 
 CHANNELS = {"L": 1, "RGB": 3}
 PIECE = 256  # images decoded at once

@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfdp.data.facts import PRIVATE, Column, Facts, Numeric, class_names, columns_of
+from fedfdp.core.errors import DataError, SettingError, nearest
 from fedfdp.data.files.arrays import Archive
 from fedfdp.data.files.images import images_in
 from fedfdp.data.files.paths import ARRAYS, KINDS, TABLES, check_size, entries, existing
-from fedfdp.data.files.sources import ArraySource, ImageSource, Source, TableSource, check_label
+from fedfdp.data.files.pieces import ArraySource, ImageSource, Source, TableSource, check_label
 from fedfdp.data.files.tables import open_table
-from fedfdp.errors import DataError, SettingError, nearest
+from fedfdp.data.schema import PRIVATE, Column, Facts, Numeric, class_names, columns_of
 
 Say = Callable[[str], None]
 SAY_EVERY = 1.0  # seconds

@@ -6,7 +6,7 @@ Never follows a link that leads out, and never believes a size before it was com
 import os
 from pathlib import Path
 
-from fedfdp.errors import DataError
+from fedfdp.core.errors import DataError
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
 ARRAYS = (".npz",)

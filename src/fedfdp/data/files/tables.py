@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from fedfdp.errors import DataError
+from fedfdp.core.errors import DataError
 
 MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None"]
 BLOCK = 1 << 20  # bytes of a CSV read at once

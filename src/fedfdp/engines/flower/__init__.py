@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from fedfdp.errors import FedFDPError
+from fedfdp.core.errors import FedFDPError
 
 
 def require_flower() -> None:

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from fedfdp.errors import DataError
+from fedfdp.core.errors import DataError
 from fedfdp.privacy.accounting.accountant import Method, history_epsilon, upper_bound
 from fedfdp.privacy.accounting.events import Adjacency, History, contains, merge
-from fedfdp.privacy.limit import Enforcer
+from fedfdp.privacy.ledger.allowance import Enforcer
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from fedfdp import ranges, records
-from fedfdp import weights as w
-from fedfdp.errors import DataError, SettingError
-from fedfdp.records import Weights
+from fedfdp.core import ranges, records
+from fedfdp.core import weights as w
+from fedfdp.core.errors import DataError, SettingError
+from fedfdp.core.records import Weights
 
 R = TypeVar("R")
 HEADROOM = 2**20  # for names and numbers beside the tensors

@@ -10,10 +10,10 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from fedfdp.core.errors import DataError
 from fedfdp.engines.flower.messages import Answer, Question, pack, unpack
 from fedfdp.engines.flower.node import COULD_NOT, Node
 from fedfdp.engines.flower.policy import load_node
-from fedfdp.errors import DataError
 
 log = logging.getLogger("fedfdp.node")
 

@@ -17,14 +17,14 @@ from typing import Any
 
 import tomli_w
 
-from fedfdp.config import Config
+from fedfdp.core.errors import RunError, SettingError
 from fedfdp.engines.flower.security import Certificates, make_certificates, make_node_key, read_public_key
 from fedfdp.engines.flower.server_app import Network, coordinate
 from fedfdp.engines.flower.settings import Flower
 from fedfdp.engines.flower.superlink import SuperLink, serving
-from fedfdp.errors import RunError, SettingError
-from fedfdp.runs.launch import federation_of
-from fedfdp.session import Result, Update
+from fedfdp.runs.build import federation_of
+from fedfdp.runs.config import Config
+from fedfdp.runs.session import Result, Update
 
 log = logging.getLogger("fedfdp.server")
 

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedfdp import records
 from fedfdp.algorithms.base import Algorithm
+from fedfdp.core import records
+from fedfdp.core.errors import DataError, RunError
+from fedfdp.core.records import Weights
 from fedfdp.engines.flower import checks
 from fedfdp.engines.flower.accounts import Accounts
 from fedfdp.engines.flower.losses import ReleasedLosses
 from fedfdp.engines.flower.messages import Answer, Question
 from fedfdp.engines.flower.roster import Roster
 from fedfdp.engines.flower.settings import Flower
-from fedfdp.errors import DataError, RunError
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.randomness import Randomness
-from fedfdp.records import Weights
+from fedfdp.privacy.noise.randomness import Randomness
 
 log = logging.getLogger("fedfdp.server")
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfdp import records
+from fedfdp.core import records
+from fedfdp.core.errors import DataError
+from fedfdp.core.records import Weights
 from fedfdp.engines.flower.checks import HEADROOM
 from fedfdp.engines.flower.engine import FlowerEngine
 from fedfdp.engines.flower.messages import Judge, Judged, Question
-from fedfdp.errors import DataError
 from fedfdp.fairness.metrics import ClientResults
 from fedfdp.fairness.performance import Performance
-from fedfdp.records import Weights
 
 log = logging.getLogger("fedfdp.server")
 

@@ -12,9 +12,9 @@ from flwr.app import Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
+from fedfdp.core.errors import DataError
 from fedfdp.engines.flower.messages import MESSAGE_TYPE, Answer, Question, pack, unpack
 from fedfdp.engines.flower.superlink import Meter
-from fedfdp.errors import DataError
 
 log = logging.getLogger("fedfdp.server")
 

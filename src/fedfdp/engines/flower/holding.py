@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from fedfdp import config as configs
+from fedfdp.core.errors import DataError, SettingError
+from fedfdp.core.importing import imported
 from fedfdp.data import Federation
-from fedfdp.data.facts import plainest, text_of
 from fedfdp.data.files.own import read_records
 from fedfdp.data.holders import single_holder
+from fedfdp.data.schema import plainest, text_of
 from fedfdp.engines.flower.policy import NodeData
-from fedfdp.errors import DataError, SettingError
-from fedfdp.importing import imported
+from fedfdp.runs import config as configs
 
 log = logging.getLogger("fedfdp.node")
 
@@ -55,7 +55,7 @@ def _fraction(data: NodeData, given: bool) -> float:
 
 
 def _part_of_run(name: str, data: NodeData) -> Federation:
-    from fedfdp.runs.launch import federation_of
+    from fedfdp.runs.build import federation_of
 
     assert data.config is not None
     assert data.part is not None

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import torch
 
+from fedfdp.core.errors import RunError, SettingError
+from fedfdp.core.records import Weights
 from fedfdp.data import ClientData, Federation
 from fedfdp.engines.flower.messages import Judged
 from fedfdp.engines.flower.policy import RefusalError
-from fedfdp.errors import RunError, SettingError
-from fedfdp.evaluation import Evaluator
 from fedfdp.fairness.metrics import measures
-from fedfdp.learner import Learner
-from fedfdp.records import Weights
+from fedfdp.models.learner import Learner
 from fedfdp.runs.folder import RunFolder
+from fedfdp.training.evaluation import Evaluator
 
 log = logging.getLogger("fedfdp.node")
 

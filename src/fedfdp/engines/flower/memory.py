@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from fedfdp.errors import RunError
+from fedfdp.core.errors import RunError
 from fedfdp.runs.folder import RunFolder
 
 STATE = "state"

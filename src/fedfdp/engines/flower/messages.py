@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeVar
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from fedfdp.errors import DataError
-from fedfdp.records import Weights
+from fedfdp.core.errors import DataError
+from fedfdp.core.records import Weights
 
 Kind = Literal["hello", "train", "evaluate"]
 MESSAGE_TYPE: dict[Kind, str] = {"hello": "query", "train": "train", "evaluate": "evaluate"}

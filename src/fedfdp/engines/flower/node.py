@@ -13,7 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fedfdp import records
+from fedfdp.core import records
+from fedfdp.core.errors import BudgetError, DataError, RunError, SettingError
+from fedfdp.core.records import Weights
 from fedfdp.data import Federation
 from fedfdp.engines.flower import checks, memory
 from fedfdp.engines.flower.holding import Holding, holding_of, own_federation
@@ -22,11 +24,9 @@ from fedfdp.engines.flower.messages import Answer, Hello, Judge, Question
 from fedfdp.engines.flower.policy import NodeConfig, RefusalError
 from fedfdp.engines.flower.terms import Terms, build_model, check_size, frozen_digest, learner_of, try_out
 from fedfdp.engines.local import LocalEngine
-from fedfdp.errors import BudgetError, DataError, RunError, SettingError
-from fedfdp.privacy.ledger import Ledger, LedgerBook
-from fedfdp.privacy.randomness import Seeded
-from fedfdp.privacy.secure import Secure
-from fedfdp.records import Weights
+from fedfdp.privacy.ledger.ledger import Ledger, LedgerBook
+from fedfdp.privacy.noise.randomness import Seeded
+from fedfdp.privacy.noise.secure import Secure
 from fedfdp.runs.folder import LEDGER, RunFolder
 
 __all__ = ["Node", "own_federation"]

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fedfdp import ranges
 from fedfdp.algorithms import ALGORITHMS
 from fedfdp.algorithms.base import Algorithm
-from fedfdp.data.facts import PRIVATE, Facts
+from fedfdp.core import ranges
+from fedfdp.core.errors import SettingError, require
+from fedfdp.core.settings import parse
+from fedfdp.data.schema import PRIVATE, Facts
 from fedfdp.engines.flower.settings import loopback
 from fedfdp.engines.flower.terms import Terms
-from fedfdp.errors import SettingError, require
 from fedfdp.models import MODELS
 from fedfdp.privacy.accounting.events import Event, history_of
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.ledger import Ledger, in_words
-from fedfdp.settings import parse
+from fedfdp.privacy.ledger.ledger import Ledger, in_words
 
 
 @dataclass(frozen=True)

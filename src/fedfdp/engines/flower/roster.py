@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fedfdp import records
+from fedfdp.core import records
+from fedfdp.core.errors import DataError, RunError
 from fedfdp.engines.flower.checks import HEADROOM
 from fedfdp.engines.flower.exchange import Exchange
 from fedfdp.engines.flower.messages import Answer, Hello, Question
-from fedfdp.errors import DataError, RunError
 
 log = logging.getLogger("fedfdp.server")
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import ssh
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 
 DAYS = 825
 

@@ -16,9 +16,9 @@ import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedfdp import config as configs
 from fedfdp.algorithms.base import Population
-from fedfdp.config import Config
+from fedfdp.core.errors import SettingError
+from fedfdp.core.records import digest
 from fedfdp.engines.flower.accounts import Accounts
 from fedfdp.engines.flower.engine import Arrivals, FlowerEngine
 from fedfdp.engines.flower.evaluation import RemoteEvaluator
@@ -27,13 +27,13 @@ from fedfdp.engines.flower.roster import Roster
 from fedfdp.engines.flower.settings import Flower
 from fedfdp.engines.flower.superlink import Meter
 from fedfdp.engines.flower.terms import Terms, build_model, frozen_digest, learner_of
-from fedfdp.errors import SettingError
 from fedfdp.fairness.performance import Performance
-from fedfdp.privacy.randomness import Seeded
-from fedfdp.privacy.secure import Secure
-from fedfdp.records import digest
-from fedfdp.session import Result, Session, Update, open_folder
-from fedfdp.trainer import Progress, Trainer
+from fedfdp.privacy.noise.randomness import Seeded
+from fedfdp.privacy.noise.secure import Secure
+from fedfdp.runs import config as configs
+from fedfdp.runs.config import Config
+from fedfdp.runs.session import Result, Session, Update, open_folder
+from fedfdp.training.rounds import Progress, Trainer
 
 log = logging.getLogger("fedfdp.server")
 

@@ -4,7 +4,7 @@ import ipaddress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 
 
 @dataclass(frozen=True)

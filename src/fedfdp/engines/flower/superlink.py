@@ -31,8 +31,8 @@ from flwr.superlink.servicer.runtime import runtime_handlers
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 
+from fedfdp.core.errors import RunError
 from fedfdp.engines.flower.security import Certificates
-from fedfdp.errors import RunError
 
 REQUEST_BYTES = 16 * 2**20  # Flower cuts arrays into pieces of 5 MiB
 TASK_BEAT = 10.0

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from fedfdp import algorithms, models
-from fedfdp.algorithms import Algorithm
-from fedfdp.config import Config, Model, algorithm_settings
-from fedfdp.errors import SettingError
+from fedfdp.algorithms import Algorithm, algorithm_settings
+from fedfdp.core.errors import SettingError
+from fedfdp.core.records import digest
+from fedfdp.core.settings import parse, plain
 from fedfdp.fairness.coefficients import PlainClip
-from fedfdp.learner import Learner, cross_entropy, squared_error
+from fedfdp.models.learner import Learner, cross_entropy, squared_error
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.records import digest
-from fedfdp.settings import parse, plain
+from fedfdp.runs.config import Config, Model
 
 
 @dataclass(frozen=True)

@@ -41,11 +41,11 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+from fedfdp.core.errors import RunError
 from fedfdp.engines.flower.client_app import answer
 from fedfdp.engines.flower.node import Node
 from fedfdp.engines.flower.policy import NodeConfig
 from fedfdp.engines.flower.security import read_private_key
-from fedfdp.errors import RunError
 
 log = logging.getLogger("fedfdp.node")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
-from fedfdp.errors import SettingError, nearest
+from fedfdp.core.errors import SettingError, nearest
 from fedfdp.privacy.accounting.events import (
     Adjacency,
     Event,
@@ -21,7 +21,7 @@ from fedfdp.privacy.accounting.events import (
 )
 from fedfdp.privacy.accounting.pld import DISPLAY_INTERVAL, INTERVAL, pld_epsilon
 from fedfdp.privacy.accounting.rdp import paper_epsilon, rdp_epsilon, rdp_max_count
-from fedfdp.privacy.searching import largest
+from fedfdp.privacy.accounting.search import largest
 
 Method = Literal["pld", "rdp", "paper"]
 

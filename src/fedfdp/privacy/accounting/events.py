@@ -10,7 +10,7 @@ from typing import Literal
 
 import dp_accounting
 
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 
 Adjacency = Literal["zero-out", "replace-one"]
 

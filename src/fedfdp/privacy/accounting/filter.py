@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 from fedfdp.privacy.accounting.events import Event, History, check_delta, check_epsilon, history_of, merge
 from fedfdp.privacy.accounting.rdp import ORDERS, conversion_cost, total
 

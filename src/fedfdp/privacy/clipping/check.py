@@ -15,10 +15,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import UninitializedParameter
 
-from fedfdp.errors import SettingError
+from fedfdp.core.errors import SettingError
 from fedfdp.privacy.clipping.fast import Job
 from fedfdp.privacy.clipping.groups import as_matrix
-from fedfdp.privacy.clipping.layers import named_layers, trained
+from fedfdp.privacy.clipping.modules import named_layers, trained
 from fedfdp.privacy.clipping.plan import examine
 
 

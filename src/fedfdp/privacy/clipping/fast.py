@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import disable_saved_tensors_hooks
 
-from fedfdp.errors import SettingError
-from fedfdp.privacy.clipping.broadcast import Gain, Shift
+from fedfdp.core.errors import SettingError
 from fedfdp.privacy.clipping.contributions import Contribution, Stored
-from fedfdp.privacy.clipping.convolution import Convolution
-from fedfdp.privacy.clipping.layers import Layers, named_layers
-from fedfdp.privacy.clipping.rules import Embedding, GroupNorm, LayerNorm, Linear
+from fedfdp.privacy.clipping.layers.broadcast import Gain, Shift
+from fedfdp.privacy.clipping.layers.convolution import Convolution
+from fedfdp.privacy.clipping.layers.rules import Embedding, GroupNorm, LayerNorm, Linear
+from fedfdp.privacy.clipping.modules import Layers, named_layers
 from fedfdp.privacy.clipping.tape import Call, Rule, Tape
 from fedfdp.privacy.clipping.watch import Follower, Program, Recorder, UnsupportedError
 

@@ -12,11 +12,12 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fedfdp import ranges
-from fedfdp._allocator import tune_allocator
-from fedfdp.errors import SettingError
+from fedfdp.core import ranges
+from fedfdp.core.errors import SettingError
+from fedfdp.core.weights import Shapes
+from fedfdp.native.allocator import tune_allocator
+from fedfdp.privacy.clipping.bounded import Wanted, bounded, wanted
 from fedfdp.privacy.clipping.check import trainable
-from fedfdp.privacy.clipping.coefficients import Coefficient, bounded, wanted
 from fedfdp.privacy.clipping.contributions import Contribution, total_norms
 from fedfdp.privacy.clipping.fallback import alone_losses, loop_pass, vmap_pass
 from fedfdp.privacy.clipping.fast import Job, LossFn, Proven, fast_losses, fast_pass
@@ -24,7 +25,6 @@ from fedfdp.privacy.clipping.groups import Groups, Sums
 from fedfdp.privacy.clipping.plan import RECORDS, Plan, plan_for
 from fedfdp.privacy.clipping.state import unchanged
 from fedfdp.privacy.clipping.watch import UnsupportedError
-from fedfdp.weights import Shapes
 
 log = logging.getLogger("fedfdp")
 
@@ -59,7 +59,7 @@ def clipped_sum(
     y: Tensor,
     *,
     clip: float | Tensor,
-    coefficient: Coefficient | None = None,
+    coefficient: Wanted | None = None,
     sizes: Sequence[int] | None = None,
     chunk: int | None = None,
 ) -> ClippedSum:

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from fedfdp.privacy.clipping.coefficients import Coefficient
+from fedfdp.privacy.clipping.bounded import Wanted
 from fedfdp.privacy.clipping.fast import LossFn, one_loss_a_record
 from fedfdp.privacy.clipping.kernel import ClippedSum, clipped_sum
 
@@ -34,7 +34,7 @@ def clipped_by_person(
     counts: Tensor,
     *,
     clip: float,
-    coefficient: Coefficient,
+    coefficient: Wanted,
 ) -> ClippedSum:
     """Σ c_p·(Σ_j g_pj) over persons p with ‖c_p·Σ_j g_pj‖ ≤ clip. Records come person after person, `counts` of each.
 
@@ -73,5 +73,5 @@ def _summed(output: Tensor, y: Tensor, *, loss_fn: LossFn) -> Tensor:
     return one_loss_a_record(loss_fn(output, y.flatten(0, 1)), persons * records).view(persons, records).sum(1)
 
 
-def _by_mean(loss: Tensor, norm: Tensor, *, coefficient: Coefficient, count: int) -> Tensor:
+def _by_mean(loss: Tensor, norm: Tensor, *, coefficient: Wanted, count: int) -> Tensor:
     return coefficient(loss / count, norm)

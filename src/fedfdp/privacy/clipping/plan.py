@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedfdp.errors import SettingError
-from fedfdp.identity import remembered
+from fedfdp.core.errors import SettingError
+from fedfdp.core.identity import remembered
 from fedfdp.privacy.clipping.contributions import Contribution, Stored, row_norms, total_norms
 from fedfdp.privacy.clipping.fallback import alone_losses, loop_pass, vmap_pass
 from fedfdp.privacy.clipping.fast import Job, LossFn, Proven, buffers_kept, fast_pass, taped

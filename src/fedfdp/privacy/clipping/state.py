@@ -10,10 +10,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from fedfdp.errors import SettingError
-from fedfdp.identity import digests
+from fedfdp.core.errors import SettingError
+from fedfdp.core.identity import digests
 from fedfdp.privacy.clipping.fast import Job
-from fedfdp.privacy.clipping.layers import named_layers
+from fedfdp.privacy.clipping.modules import named_layers
 
 State = dict[str, str]  # a digest for each attribute and class of each layer, and for the loss
 UNREAD = "unread"

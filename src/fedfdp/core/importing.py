@@ -1,0 +1,19 @@
+"""What a setting names as `package.module:name`: your own methods, models, losses, metrics and loaders."""
+
+import importlib
+from typing import Any
+
+from fedfdp.core.errors import SettingError, require
+
+
+def imported(path: str, setting: str, what: str = "function") -> Any:
+    """The class or function at `package.module:name`; a SettingError that names the setting where there is none."""
+    form = f"give package.module:{what}"
+    require(":" in path, setting, path, f"not a {what.lower()}", form)
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingError(setting, path, f"cannot be imported: {error}", "check PYTHONPATH") from None
+    require(callable(found), setting, path, f"not a {what.lower()}", form)
+    return found

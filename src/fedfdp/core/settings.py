@@ -1,0 +1,42 @@
+"""From plain dicts to the library's own dataclasses and back, with types, names and ranges checked."""
+
+import dataclasses
+import typing
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedfdp.core.errors import SettingError, nearest
+
+T = TypeVar("T")
+
+
+def parse(kind: type[T], values: object, section: str) -> T:
+    """The dataclass `kind` from a section of a config; a SettingError names the setting that does not fit."""
+    if not isinstance(values, dict):
+        raise SettingError(section, values, "a section of settings", f"write [{section}] and its settings below it")
+    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    for name in values:
+        if name not in known:
+            raise SettingError(f"{section}.{name}", values[name], f"no such setting; {nearest(name, known)}")
+    values = {name: None if _unset(kind, name, value) else value for name, value in values.items()}
+    try:
+        return TypeAdapter(kind).validate_python(values)
+    except ValidationError as invalid:
+        first = invalid.errors()[0]
+        place = ".".join(filter(None, [section, *(str(part) for part in first["loc"] if part in known)]))
+        raise SettingError(place, first["input"], first["msg"].lower()) from None
+
+
+def _unset(kind: type[Any], name: str, value: object) -> bool:
+    """Whether "none" is written for a number that may be left open: TOML has no other word for it."""
+    allowed = next(typing.get_args(field.type) for field in dataclasses.fields(kind) if field.name == name)
+    return value == "none" and type(None) in allowed and str not in allowed
+
+
+def plain(settings: object) -> dict[str, Any]:
+    """A dataclass as a dict of what TOML can hold: a setting that is None is left out, or "none" where that differs."""
+    values = dataclasses.asdict(settings)  # type: ignore[call-overload]
+    defaults = {field.name: field.default for field in dataclasses.fields(settings)}  # type: ignore[arg-type]
+    open_ones = {name: "none" for name, value in values.items() if value is None and defaults[name] is not None}
+    return {name: value for name, value in values.items() if value is not None} | open_ones

@@ -1,0 +1,191 @@
+"""A model and its loss, computed at whatever weights are given. It keeps no weights of its own and knows no client."""
+
+import math
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from fedfdp.core import weights as w
+from fedfdp.core.errors import DataError, SettingError
+from fedfdp.core.identity import examine
+from fedfdp.core.importing import imported
+from fedfdp.core.records import Weights
+from fedfdp.privacy.clipping import ClippedSum, clipped_sum, record_losses
+from fedfdp.privacy.clipping.bounded import Coefficient
+from fedfdp.privacy.clipping.fast import buffers_kept
+from fedfdp.privacy.clipping.modules import named_layers
+from fedfdp.privacy.clipping.persons import Together, clipped_by_person
+from fedfdp.privacy.noise.randomness import Key, Randomness
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]  # (output, y) → one loss a record
+
+
+class Learner:
+    """What clients compute with: gradients and losses of one module at given weights, on one device."""
+
+    def __init__(self, model: nn.Module, loss_fn: LossFunction, *, device: str = "cpu") -> None:
+        self.model = model.to(device)
+        self.loss_fn = loss_fn
+        self.device = torch.device(device)
+        self._parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        if not self._parameters:
+            raise DataError(f"model {type(model).__name__} has no trainable parameter; unfreeze at least one layer")
+        self._loaded: Weights | None = None
+        model_read, loss_read = examine(model, "model"), examine(loss_fn, "loss")
+        self.unknown = model_read.unknown or loss_read.unknown  # what of them cannot be told from something else …
+        other = secrets.token_hex(16) if self.unknown else ""  # … so this learner must not pass for any other
+        self.identity = {"model": model_read.digest + other, "loss": loss_read.digest + other}
+        self._together = Together(model)
+        self._still = frozen_parts(model)
+        self.model.eval()  # `_training` sees by this that there is something to do
+        still = {id(module) for part in self._still for module in part.modules()}
+        self.stochastic = any(_draws(module) for module in model.modules() if id(module) not in still)
+
+    def initial(self) -> Weights:
+        """The module's own weights, as they are: only what is trained."""
+        return w.flat({name: p.detach() for name, p in self._parameters.items()})
+
+    def load(self, weights: Weights) -> nn.Module:
+        """The module with these weights in place; they are shared, not copied."""
+        if self._loaded is not weights:
+            for name, parameter in self._parameters.items():
+                parameter.data = weights[name]
+            self._loaded = weights
+        return self.model
+
+    def _training(self, weights: Weights) -> nn.Module:
+        """The module with these weights in training mode; what is frozen in it stays in evaluation mode."""
+        model = self.load(weights)
+        if not model.training or any(part.training for part in self._still):
+            model.train()
+            for part in self._still:
+                part.eval()
+        return model
+
+    def clipped(
+        self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient, sizes: list[int] | None = None
+    ) -> ClippedSum:
+        """Σ c_j g_j with ‖c_j·g_j‖ ≤ C for every record; for several clients at once, each one's sum apart."""
+        model, x, y = self._training(weights), x.to(self.device), y.to(self.device)
+        return clipped_sum(model, self.loss_fn, x, y, clip=coefficient.clip, coefficient=coefficient, sizes=sizes)
+
+    def clipped_by_person(
+        self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient, counts: Tensor
+    ) -> ClippedSum:
+        """The same with ‖c_p·Σ_j g_pj‖ ≤ C for every person p; records come person after person, `counts` of each."""
+        self._training(weights)
+        x, y, counts = x.to(self.device), y.to(self.device), counts.to(self.device)
+        return clipped_by_person(
+            self._together, self.loss_fn, x, y, counts, clip=coefficient.clip, coefficient=coefficient
+        )
+
+    def gradient(self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient) -> tuple[Weights, Tensor]:
+        """The plain mean of c_j g_j, nothing clipped, and the losses. For runs without privacy."""
+        model, x, y = self._training(weights), self._images_last(x), y.to(self.device)
+        with buffers_kept(named_layers(model)):
+            losses = self.loss_fn(model(x), y)
+        with torch.no_grad():
+            wanted = coefficient(losses.detach(), torch.zeros_like(losses))
+        mean = torch.dot(losses, wanted) / max(len(losses), 1)
+        gradients = torch.autograd.grad(mean, list(self._parameters.values()), allow_unused=True)
+        named = zip(self._parameters.items(), gradients, strict=True)
+        return {n: torch.zeros_like(p) if g is None else g for (n, p), g in named}, losses.detach()
+
+    def losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
+        """One loss a record, in training mode, all records in one pass. For what is not released under privacy."""
+        with buffers_kept(named_layers(self.model)), torch.no_grad():
+            return self.loss_fn(self._training(weights)(self._images_last(x)), y.to(self.device))
+
+    def private_losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
+        """One loss a record that no other record of the batch has a part in: what a released loss is made of."""
+        model, x, y = self._training(weights), x.to(self.device), y.to(self.device)
+        return record_losses(model, self.loss_fn, x, y)
+
+    def judge(self, weights: Weights, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """One loss a record and whether it was classified right (NaN in regression), in evaluation mode."""
+        with torch.inference_mode():
+            output, y = self.outputs(weights, x), y.to(self.device)
+            losses = self.loss_fn(output, y)
+            if y.is_floating_point():
+                return losses, torch.full_like(losses, torch.nan)
+            return losses, output.argmax(-1) == y
+
+    def outputs(self, weights: Weights, x: Tensor) -> Tensor:
+        """What the model gives for each record, in evaluation mode."""
+        with buffers_kept(named_layers(self.model)), torch.inference_mode():
+            output: Tensor = self.load(weights).eval()(self._images_last(x))
+            return output
+
+    def _images_last(self, x: Tensor) -> Tensor:
+        """On the device; on a CPU images have their channels last, which makes pooling several times faster."""
+        x = x.to(self.device)
+        if x.dim() != 4 or x.device.type != "cpu":
+            return x
+        if x.shape[1] == 1:  # one channel is in either order; only the strides tell which is meant
+            x = x.contiguous()
+            return x.as_strided(x.shape, (x.stride(0), 1, x.stride(2), x.stride(3)))
+        return x.contiguous(memory_format=torch.channels_last)
+
+    @contextmanager
+    def randomly(self, randomness: Randomness, key: Key) -> Iterator[None]:
+        """Where whatever a forward pass draws comes from that key; torch's global state is left as it was."""
+        cuda = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=cuda) if cuda else nullcontext():
+            own = torch.default_generator  # torch.manual_seed does the same as its method and much more, slowly
+            before = own.get_state()
+            try:
+                own.set_state(randomness.state(key))
+                if cuda:
+                    torch.cuda.manual_seed(int(torch.randint(2**62, ())))
+                yield
+            finally:
+                own.set_state(before)
+
+
+def frozen_parts(model: nn.Module) -> list[nn.Module]:
+    """The outermost layers that have parameters, none of which is trained: a batch's statistics must not reach them."""
+    flags = [parameter.requires_grad for parameter in model.parameters()]
+    if flags and not any(flags):
+        return [model]
+    return [part for child in model.children() for part in frozen_parts(child)] if flags else []
+
+
+def _draws(module: nn.Module) -> bool:
+    """Whether a forward pass of this module draws random numbers."""
+    return isinstance(module, nn.modules.dropout._DropoutNd) or bool(getattr(module, "dropout", 0))
+
+
+def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
+    """The loss of classification."""
+    return nn.functional.cross_entropy(output, y, reduction="none")
+
+
+def squared_error(output: Tensor, y: Tensor) -> Tensor:
+    """The loss of regression: the mean over a record's targets of the squared error."""
+    targets = math.prod(y.shape[1:])  # said outright: of an empty batch torch cannot tell it
+    gap = output.reshape(len(y), targets) - y.reshape(len(y), targets).to(output.dtype)
+    return gap.square().mean(1)
+
+
+def loss_at(path: str) -> LossFunction:
+    """A loss of yours, by import path: called with outputs and targets, it gives one loss a record."""
+    return imported(path, "loss")  # type: ignore[no-any-return]
+
+
+def check_loss(loss: LossFunction, y: Tensor, outputs: int) -> None:
+    """Raises unless the loss gives one number for each record: a mean over a batch could not be made private."""
+    records = y[:2]
+    try:
+        shape = tuple(loss(torch.zeros(len(records), outputs), records).shape)
+    except (RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
+        raise SettingError("loss", _name(loss), f"fails on two records: {str(error).splitlines()[0]}") from None
+    if shape != (len(records),):
+        fix = "leave out the mean over the batch: reduction='none'"
+        raise SettingError("loss", _name(loss), f"gives shape {shape} for {len(records)} records, one loss each", fix)
+
+
+def _name(loss: LossFunction) -> str:
+    return str(getattr(loss, "__qualname__", type(loss).__name__))

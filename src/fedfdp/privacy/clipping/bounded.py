@@ -1,0 +1,71 @@
+"""What a record's gradient is multiplied by: what the caller wants, cut to ‖c·g‖ ≤ clip for every input.
+
+Never trusts the caller's function: it sees one record at a time, and whatever it returns ends as a safe value.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedfdp.core.errors import SettingError
+from fedfdp.privacy.clipping.contributions import ROUNDING
+
+
+class Coefficient(Protocol):
+    """Elementwise: what is wanted of a record with this loss and this gradient norm. Equal ones compare equal.
+
+    `clip` is C, the bound that ‖c·g‖ keeps and that the noise is scaled by.
+    """
+
+    @property
+    def clip(self) -> float: ...
+
+    def __call__(self, loss: Tensor, norm: Tensor) -> Tensor: ...
+
+
+Wanted = Callable[[Tensor, Tensor], Tensor]  # the function alone, where C is given beside it
+ELEMENTWISE: set[type] = set()  # classes of this package that are known to be; others are evaluated record by record
+
+
+def wanted(coefficient: Wanted | None, losses: Tensor, norms: Tensor) -> Tensor:
+    """The caller's coefficient of each record, evaluated so that it cannot read another; 1 where none is given."""
+    if coefficient is None:
+        return torch.ones_like(norms)
+    if type(coefficient) in ELEMENTWISE:
+        return coefficient(losses, norms)
+
+    def alone(loss: Tensor, norm: Tensor) -> Tensor:
+        return torch.as_tensor(coefficient(loss, norm), dtype=norm.dtype, device=norm.device)
+
+    try:
+        c = torch.vmap(alone)(losses, norms)
+    except (RuntimeError, IndexError, TypeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise SettingError(
+            "coefficient",
+            coefficient,
+            f"must be elementwise in torch operations ({reason})",
+            "use torch.where, torch.minimum",
+        ) from error
+    if c.shape != norms.shape:
+        raise SettingError(
+            "coefficient", coefficient, f"must give one number a record, gave shape {tuple(c.shape[1:])}"
+        )
+    return c
+
+
+def bounded(c: Tensor, losses: Tensor, norms: Tensor, slack: Tensor | None, clip: Tensor) -> tuple[Tensor, Tensor]:
+    """The coefficients to apply, ‖c·g‖ ≤ clip, and which records were dropped because something was not finite."""
+    # Below the normal range a number may be rounded by more than rounding allows. For a norm the smallest normal number
+    # is the safe neighbour, for a coefficient zero.
+    tiny = torch.finfo(norms.dtype).tiny
+    norm, c = norms.double().clamp_min(tiny), c.double()
+    if slack is not None:  # rounding matters only where terms cancel; elsewhere the measured norm stands as it is
+        norm = norm + (slack - ROUNDING * norm).clamp_min(0)
+    all_of_it = losses + norm + c
+    bad = (all_of_it - all_of_it).isnan()  # inf − inf is none either
+    limit = clip / norm
+    c = c.clamp(-limit, limit).masked_fill(bad, 0).to(norms.dtype)
+    return c.masked_fill(c.abs() < tiny, 0), bad

@@ -1,0 +1,1 @@
+"""Random numbers for batches and noise: repeatable from a seed, or fresh from the operating system."""

@@ -1,0 +1,57 @@
+"""What `train` is given, by type, before anything else looks at it. It never judges a value of the right type."""
+
+from collections.abc import Callable, Mapping
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from fedfdp.algorithms import ALGORITHMS, Algorithm
+from fedfdp.core.errors import SettingError, nearest
+from fedfdp.data import Federation
+from fedfdp.privacy.accounting.events import check_count
+from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.training.participation import Participation
+from fedfdp.training.server_optimizer import Server
+
+# (kinds, what is allowed, what to do); None is allowed where `train` has it as its default
+_KINDS: dict[str, tuple[Any, str, str]] = {
+    "model": (nn.Module, "a torch.nn.Module", "as torch.nn.Linear(features, classes)"),
+    "federation": (Federation, "a fedfdp.Federation", "fedfdp.Federation.from_clients({'name': (x, y), …}) makes one"),
+    "algorithm": (Algorithm, "a method", "as fedfdp.FedFDP()"),
+    "privacy": (DPSGD, "a fedfdp.DPSGD", "as fedfdp.DPSGD(epsilon=3.0), or leave it out for none"),
+    "server": (Server, "a fedfdp.Server", "as fedfdp.Server(optimizer='adam')"),
+    "participation": (Participation, "a fedfdp.Participation", "as fedfdp.Participation(fraction=0.5)"),
+    "loss": (Callable, "a function of (outputs, targets)", "fedfdp.models.learner.loss_at imports one by its name"),
+    "metric": ((str, Callable), "a name or a function of (outputs, targets)", "loss and accuracy are the names"),
+    "seed": (int, "a whole number", "0 is usual"),
+    "eval_every": (Integral, "a whole number of rounds", "leave it out for about 15 looks"),
+    "out": ((str, Path), "the path of a folder", "leave it out to write nothing"),
+    "config": (Mapping, "the settings that the folder keeps, by section", "leave it out"),
+    "on_update": (Callable, "a function of a fedfdp.Update", "leave it out"),
+}
+_OPEN = {"algorithm", "privacy", "server", "participation", "loss", "eval_every", "out", "config", "on_update"}
+_RANDOMNESS = ("seeded", "secure")
+
+
+def check_arguments(given: Mapping[str, Any]) -> None:
+    """Raises for the first argument of a wrong type: its name, what it is, what is allowed, what to do."""
+    for name, (kinds, allowed, fix) in _KINDS.items():
+        value = given[name]
+        if isinstance(value, kinds) or (value is None and name in _OPEN):
+            continue
+        if isinstance(value, type) and isinstance(kinds, type) and issubclass(value, kinds):
+            raise SettingError(name, value, "a class", f"make one of it: {value.__name__}(…)")
+        if name == "algorithm" and isinstance(value, str) and value in ALGORITHMS:
+            fix = f"as fedfdp.{ALGORITHMS[value].__name__}()"
+        raise SettingError(name, _shown(value), f"not {allowed}", fix)
+    if given["rounds"] is not None:
+        check_count("rounds", given["rounds"])
+    if given["randomness"] not in _RANDOMNESS:
+        raise SettingError("randomness", given["randomness"], nearest(str(given["randomness"]), _RANDOMNESS))
+
+
+def _shown(value: object) -> object:
+    """A word or a number itself; of anything else its type: one line, whatever it holds."""
+    return value if isinstance(value, str | int | float | None) else type(value)

@@ -1,0 +1,147 @@
+"""From a Config to a finished run: loads the records, builds the model, trains."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from fedfdp import data, models
+from fedfdp.core.errors import DataError, RunError, SettingError
+from fedfdp.data import Federation
+from fedfdp.data.files.content import content_of
+from fedfdp.data.files.own import Say
+from fedfdp.data.from_files import open_records, place_of
+from fedfdp.data.holders import federation_of_records
+from fedfdp.data.named.catalog import named
+from fedfdp.data.schema import Estimate, Range
+from fedfdp.models.learner import loss_at
+from fedfdp.privacy.noise.randomness import Seeded
+from fedfdp.privacy.noise.secure import Secure
+from fedfdp.runs import config as configs
+from fedfdp.runs.config import Config
+from fedfdp.runs.folder import RunFolder
+from fedfdp.runs.session import Result, Update
+from fedfdp.runs.train import train
+
+
+def federation_of(config: Config, *, progress: Say | None = None) -> Federation:
+    """The clients of a run, as its config says. `progress` is told how far a long reading is."""
+    settings = config.data
+    dealt: dict[str, Any] = {
+        "how": settings.partition,
+        "column": settings.column,
+        "beta": settings.beta,
+        "shards_per_client": settings.shards_per_client,
+        "test_fraction": settings.test_fraction,
+        "fraction": settings.fraction,
+        "seed": config.seed if settings.seed is None else settings.seed,
+    }
+    if not named(settings.source):
+        deal = partial(federation_of_records, clients=settings.clients, **dealt)
+        randomness = Secure() if config.randomness == "secure" else Seeded(config.seed)
+        path = place_of(settings.source, settings.folder)
+        if settings.content is not None and (found := content_of(path)) != settings.content:
+            fix = "put back what this run was started on, or start a new run without data.content"
+            raise DataError(f"{path}: changed: data.content is {settings.content:.12}, now it is {found:.12}; {fix}")
+        return open_records(settings, path, deal, randomness=randomness, progress=progress)
+    if settings.content is not None:
+        raise SettingError("data.content", settings.content, "only for files of your own", "leave it out")
+    dataset = data.load(settings.source, folder=settings.folder)
+    clients = None if settings.partition == "column" else settings.clients
+    return Federation.partition(dataset, clients=clients, **dealt)
+
+
+def pinned(runs: Sequence[Config]) -> list[Config]:
+    """The same with `data.content` of those on your own files, each read once: what it names cannot change unseen."""
+    known: dict[Path, str] = {}
+    found = []
+    for config in runs:
+        if not named(config.data.source) and config.data.content is None:
+            path = place_of(config.data.source, config.data.folder)
+            if path not in known:
+                known[path] = content_of(path)
+            config = replace(config, data=replace(config.data, content=known[path]))
+        found.append(config)
+    return found
+
+
+def model_of(config: Config, federation: Federation) -> nn.Module:
+    """The model of a run, before training."""
+    return models.build(
+        config.model.name,
+        input_shape=federation.input_shape,
+        outputs=federation.outputs,
+        seed=config.seed,
+        arguments=config.model.arguments,
+        trainable=config.model.trainable,
+    )
+
+
+def launch(
+    config: Config,
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    federation: Federation | None = None,
+    on_update: Callable[[Update], None] | None = None,
+) -> Result:
+    """Runs a config in this process; with `out` into that folder."""
+    if config.engine != "local":
+        fix = "start it with fedfdp server, or try it on one machine with fedfdp deploy local"
+        raise SettingError("engine", config.engine, "not run by this command", fix)
+    config = config.resolved()
+    if resume and out is not None:  # a private range is estimated once
+        kept = RunFolder.find(out).config().get("data", {}).get("estimate", {})
+        config = _with_ranges(config, kept.get("found", {}), kept.get("found_with", 0.0))
+    federation = federation or federation_of(config)
+    config = _with_ranges(config, federation.found, next((event.sigmas[0] for event in federation.before), 0.0))
+    return train(
+        model_of(config, federation),
+        federation,
+        algorithm=config.algorithm,
+        privacy=config.privacy,
+        rounds=config.rounds,
+        server=config.server,
+        participation=config.participation,
+        loss=None if config.loss is None else loss_at(config.loss),
+        metric=config.metric,
+        seed=config.seed,
+        randomness=config.randomness,
+        eval_every=config.eval_every,
+        fused=config.fused,
+        device=config.device,
+        threads=config.threads,
+        out=out,
+        resume=resume,
+        config=config.to_dict(),
+        on_update=on_update,
+    )
+
+
+def _with_ranges(config: Config, found: Mapping[str, Range], sigma: float) -> Config:
+    """The config with the private ranges that its run found, as its folder keeps it."""
+    if not found:
+        return config
+    ranges = {name: (low, high) for name, (low, high) in found.items()}
+    estimate = replace(config.data.estimate or Estimate(), found=ranges, found_with=sigma)
+    return replace(config, data=replace(config.data, estimate=estimate))
+
+
+def stored_config(folder: RunFolder, overrides: list[str]) -> Config:
+    """What a folder's run was started with; overrides may change how it is looked at, not what it computes."""
+    stored = configs.from_dict(folder.config())
+    config = configs.from_dict(configs.override(folder.config(), overrides))
+    if config.fingerprint() != stored.fingerprint():
+        raise RunError(f"{folder.path} belongs to another config: --set may not change what a resumed run computes")
+    return config
+
+
+def free_folder(parent: Path, name: str) -> Path:
+    """parent/name, or with the first number that is free."""
+    path, number = parent / name, 2
+    while path.exists():
+        path, number = parent / f"{name}-{number}", number + 1
+    return path

@@ -1,0 +1,242 @@
+"""What a run guarantees, to whom, under which assumptions, and what it does not cover: for those who decide by it.
+
+Every number comes from the ledgers. Nothing is claimed that the ledgers do not show.
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+from fedfdp.algorithms.base import Algorithm
+from fedfdp.privacy.accounting import delta_warning
+from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.privacy.ledger.ledger import LedgerBook
+
+_MEANING = {
+    "update": "the change of the model's weights, made of clipped and noised gradient sums",
+    "loss": "the mean loss of a batch, each loss clamped, noised",
+    "norms_within": "the share of gradients within the clipping bound, noised",
+    "control_change": "the change of the client's control variate, made of its noised update",
+    "squared_norm": "the size of the noised update, less what noise adds to it on average",
+    "ranges": "once, before training: counts of the columns' values on a public grid, noised, to estimate ranges from",
+    "estimates": "curvature and loss gap, made of noised gradients and noised losses",
+}
+
+
+@dataclass(frozen=True)
+class Account:
+    """What one client has spent."""
+
+    client: str
+    records: int
+    epsilon: float
+    epsilon_replace_one: float | None  # None where the accountant has no such number
+    budget: float | None
+
+
+@dataclass(frozen=True)
+class Statement:
+    """The guarantee of a run, complete: as a record for machines and as a page for people."""
+
+    algorithm: str
+    privacy: DPSGD
+    rounds: int
+    accounts: tuple[Account, ...]
+    released: tuple[str, ...]
+    beside: tuple[float, ...]  # noise multipliers of what is released beside the gradient, from the same batch
+    repeatable: bool
+    unit: str = "record"  # or the column that tells persons apart
+    evaluated: Mapping[str, int] = field(default_factory=dict)  # across machines: who let it be judged, how often
+    remarks: tuple[str, ...] = ()  # where the numbers of two sides differ: both, and which is stated
+
+    @property
+    def epsilon(self) -> float:
+        return max((account.epsilon for account in self.accounts), default=0.0)
+
+    @property
+    def epsilon_replace_one(self) -> float | None:
+        known = [account.epsilon_replace_one for account in self.accounts]
+        return None if None in known else max((value for value in known if value is not None), default=0.0)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What weakens the guarantee."""
+        found = []
+        if self.repeatable:
+            found.append(
+                "batches and noise came from a configured seed: this was a simulation. The same run again gives the "
+                "same bits, so nothing new; a run with any other setting, model, loss or record draws other noise, and "
+                "counts by itself. Against anyone who knows the seed there is no privacy at all; a deployment draws "
+                "from the operating system's entropy"
+            )
+        smallest = min((account.records for account in self.accounts), default=1)
+        if warning := delta_warning(self.privacy.delta, smallest):
+            found.append(warning)
+        if self.evaluated:
+            nodes = ", ".join(f"{client} ({answered} so far)" for client, answered in self.evaluated.items())
+            found.append(
+                "the exact test loss and accuracy at every evaluated model left these nodes un-noised, evaluations "
+                f"answered in brackets: {nodes}. Their test records are not protected: what is stated here is for "
+                "training records"
+            )
+        return found
+
+    def _beside(self) -> str:
+        if not self.beside:
+            return ""
+        sigmas = ", ".join(f"{sigma:g}" for sigma in self.beside)
+        return f"Beside the gradient, one batch of a round releases values with noise multipliers {sigmas}. "
+
+    @property
+    def _one(self) -> str:
+        return "record" if self.unit == "record" else "person"
+
+    @property
+    def _unit_in_words(self) -> str:
+        if self.unit == "record":
+            return "one record of one client"
+        return f"one person at one client: all records with one value in column {self.unit}"
+
+    @property
+    def assumptions(self) -> list[str]:
+        several = SEVERAL_RECORDS if self.unit == "record" else SEVERAL_CLIENTS
+        return [line.format(one=self._one) for line in (*ASSUMPTIONS, *several)]
+
+    def to_dict(self) -> dict[str, Any]:
+        p, one = self.privacy, self._one
+        return {
+            "epsilon": self.epsilon,
+            "epsilon_replace_one": self.epsilon_replace_one,
+            "delta": p.delta,
+            "accountant": p.accountant,
+            "unit": self._unit_in_words,
+            "adjacency": f"zero-out of one {one}, the number of {one}s being public; replace-one beside it",
+            "mechanism": {
+                "name": f"Poisson-subsampled Gaussian: per-{one} clipping, one joint release a batch",
+                "clip": p.clip,
+                "sigma": p.sigma,
+                "sigma_beside": list(self.beside),
+                "sampling": {"kind": "Poisson", "q": p.q, "batch": "secret"},
+            },
+            "algorithm": self.algorithm,
+            "rounds": self.rounds,
+            "released": {name: _MEANING.get(name, "released after noise") for name in self.released},
+            "clients": [dataclasses.asdict(account) for account in self.accounts],
+            "assumptions": self.assumptions,
+            "not_covered": list(NOT_COVERED),
+            "warnings": self.warnings,
+            "evaluated": dict(self.evaluated),
+            "remarks": list(self.remarks),
+            "versions": {name: version(name) for name in ("fedfdp", "torch", "dp-accounting", "numpy")},
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2)
+
+    def to_markdown(self) -> str:
+        p, one = self.privacy, self._one
+        summed = "" if one == "record" else "adds up the gradients of each person drawn, "
+        head = [
+            "# Privacy statement",
+            "",
+            f"Every {one} of every client is protected with **ε = {self.epsilon:.4f} at δ = {p.delta:g}** "
+            f"(zero-out of one {one}; where one {one} is replaced by another: {_number(self.epsilon_replace_one)}), "
+            f"against a server that sees every upload. Accountant: {p.accountant}. Unit: {self._unit_in_words}.",
+            "",
+            *[f"> **Warning:** {warning}." for warning in self.warnings],
+            "",
+            "## Mechanism",
+            "",
+            f"{self.algorithm}, {self.rounds} rounds. In each step a client draws a secret batch (every {one} enters "
+            f"with probability q = {p.q:g}), {summed}cuts each {one}'s gradient to norm C = {p.clip:g}, adds Gaussian "
+            f"noise of σ·C with σ = {p.sigma:g} to the sum, and divides by the expected size of the batch. "
+            f"{self._beside()}All that is released from one batch is accounted as one joint event, and is in the "
+            "client's ledger before "
+            "the batch is drawn.",
+            "",
+            "## What leaves a client",
+            "",
+            *[f"- `{name}`: {_MEANING.get(name, 'released after noise')}" for name in self.released],
+            f"- the number of its {one}s, as a public fact",
+            "",
+            "## Assumptions",
+            "",
+            *[f"- {line}" for line in self.assumptions],
+            "",
+            "## Not covered",
+            "",
+            *[f"- {line}" for line in NOT_COVERED],
+            "",
+            "## By client",
+            "",
+            f"| client | {one}s | ε | ε, replace-one | budget |",
+            "| --- | ---: | ---: | ---: | ---: |",
+        ]
+        rows = [
+            f"| {a.client} | {a.records} | {a.epsilon:.4f} | {_number(a.epsilon_replace_one)} | "
+            f"{'–' if a.budget is None else f'{a.budget:g}'} |"
+            for a in self.accounts
+        ]
+        libraries = ", ".join(f"{name} {number}" for name, number in self.to_dict()["versions"].items())
+        remarks = ["", *[f"- {line}" for line in self.remarks]] if self.remarks else []
+        return "\n".join([*head, *rows, *remarks, "", f"Computed with {libraries}.", ""])
+
+
+def _number(value: float | None) -> str:
+    return "not known" if value is None else f"{value:.4f}"
+
+
+ASSUMPTIONS = (
+    "the number of {one}s of each client is declared and public",
+    "the server sees every upload (no secure aggregation is assumed) and may do with them what it likes",
+    "which {one}s are in a batch stays secret at the client",
+)
+SEVERAL_RECORDS = (
+    "a person with several records, or at several clients, is protected for each record and each client separately",
+)
+SEVERAL_CLIENTS = (
+    "a person at several clients is protected at each of them separately: together they may give away what the sum of "
+    "their ε allows, with the sum of their δ",
+)
+
+NOT_COVERED = (
+    "choosing hyper-parameters by training several times on the same records: every run that was looked at counts",
+    "evaluation on raw records, in a simulation of all clients, across machines on the test records of nodes that let "
+    "it: the measures shown are exact and not private, and records held back for the test are not protected",
+    "what is published besides the uploads and what is made of them",
+)
+
+
+def statement(
+    algorithm: Algorithm,
+    name: str,
+    privacy: DPSGD,
+    book: LedgerBook,
+    records: dict[str, int],
+    *,
+    rounds: int,
+    repeatable: bool,
+    before: bool = False,
+    unit: str = "record",
+    evaluated: Mapping[str, int] | None = None,
+    remarks: tuple[str, ...] = (),
+) -> Statement:
+    """The statement of what these clients' ledgers show; `before`: ranges were estimated from their records too.
+
+    `evaluated`: across machines, which nodes gave out measures of their raw test records, and how often.
+    """
+    accounts = []
+    for client, count in records.items():
+        ledger = book.ledger(client)
+        other = ledger.epsilon("replace-one")
+        accounts.append(
+            Account(client, count, ledger.epsilon(), other if math.isfinite(other) else None, ledger.budget)
+        )
+    released = (*(("ranges",) if before else ()), *algorithm.released())
+    beside = algorithm.joint_event(privacy).sigmas[1:]
+    shown = {} if evaluated is None else evaluated
+    return Statement(name, privacy, rounds, tuple(accounts), released, beside, repeatable, unit, shown, remarks)

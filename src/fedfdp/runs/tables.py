@@ -1,0 +1,51 @@
+"""Runs as one table for other programs: CSV always, Parquet where pandas and pyarrow are installed."""
+
+import csv
+import importlib
+from pathlib import Path
+from typing import Any
+
+from fedfdp.core.errors import RunError, SettingError, nearest
+from fedfdp.runs.folder import RunFolder
+from fedfdp.runs.tracking import flat
+
+FORMATS = ("csv", "parquet")
+
+
+def history_rows(runs: list[RunFolder]) -> list[dict[str, Any]]:
+    """A row for each evaluation of each run: its folder, its settings, the round and every measure."""
+    rows = []
+    for run in runs:
+        settings = {name: value for name, value in flat(run.config()).items() if not isinstance(value, list)}
+        for entry in run.metrics():
+            numbers = {name: value for name, value in entry.items() if name != "clients"}
+            rows.append({"run": run.path.name, **numbers, **{f"config.{k}": v for k, v in settings.items()}})
+    return rows
+
+
+def export(runs: list[RunFolder], file: Path, *, form: str) -> int:
+    """Writes every evaluation of these runs; returns the number of rows."""
+    if form not in FORMATS:
+        raise SettingError("--format", form, nearest(form, FORMATS))
+    rows = history_rows(runs)
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    try:
+        if form == "csv":
+            with open(file, "w", newline="", encoding="utf-8") as out:
+                writer = csv.DictWriter(out, columns)
+                writer.writeheader()
+                writer.writerows(rows)
+        else:
+            _parquet().DataFrame(rows, columns=columns).to_parquet(file)
+    except OSError as error:
+        raise RunError(f"{file} cannot be written: {error.strerror}; give another --out") from None
+    return len(rows)
+
+
+def _parquet() -> Any:
+    try:
+        importlib.import_module("pyarrow")
+        return importlib.import_module("pandas")
+    except ImportError as missing:
+        need = f"needs {missing.name}, which is not installed"
+        raise SettingError("--format", "parquet", need, "pip install 'fedfdp[parquet]', or take csv") from None

@@ -1,0 +1,227 @@
+"""`train`: a model, a federation and a method in; a trained model and its measures out. The one way to run things."""
+
+import copy
+import hashlib
+import json
+import math
+import os
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from fedfdp import models
+from fedfdp.algorithms import Algorithm, FedFDP, algorithm_settings
+from fedfdp.algorithms.base import Population
+from fedfdp.core.errors import RunError, SettingError, nearest
+from fedfdp.core.identity import examine
+from fedfdp.core.records import digest
+from fedfdp.core.settings import plain
+from fedfdp.data import Federation
+from fedfdp.engines.local import LocalEngine
+from fedfdp.fairness.performance import Metric, Performance
+from fedfdp.models.learner import Learner, LossFunction, check_loss, cross_entropy, squared_error
+from fedfdp.native.threads import allowed_threads, forked
+from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.privacy.ledger.ledger import LedgerBook
+from fedfdp.privacy.noise.randomness import FRESH, STREAMS, Seeded
+from fedfdp.privacy.noise.secure import Secure
+from fedfdp.runs.arguments import check_arguments
+from fedfdp.runs.folder import LEDGER
+from fedfdp.runs.session import Result, Session, Update, open_folder
+from fedfdp.training.budget import resolve_privacy
+from fedfdp.training.evaluation import Evaluator
+from fedfdp.training.participation import Participation
+from fedfdp.training.rounds import Progress, Trainer
+from fedfdp.training.server_optimizer import Server
+
+MOST_THREADS = 16
+
+
+def train(
+    model: nn.Module,
+    federation: Federation,
+    *,
+    algorithm: Algorithm | None = None,
+    privacy: DPSGD | None = None,
+    rounds: int | None = None,
+    server: Server | None = None,
+    participation: Participation | None = None,
+    loss: LossFunction | None = None,
+    metric: str | Metric = "loss",
+    seed: int = 0,
+    randomness: Literal["seeded", "secure"] = "seeded",
+    eval_every: int | None = None,
+    fused: bool = True,
+    device: str = "cpu",
+    threads: int | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    config: dict[str, Any] | None = None,
+    on_update: Callable[[Update], None] | None = None,
+) -> Result:
+    """Trains `model` across the clients of `federation`; the model that is passed in stays as it is.
+
+    With `privacy`, one of its ε and σ or `rounds` may be left out.
+
+    Args:
+        model: any `torch.nn.Module` that takes such records; only parameters that require a gradient are trained.
+        federation: the clients and their records.
+        algorithm: the method; None: `FedFDP()`.
+        privacy: the private step and its budget; None: no privacy.
+        rounds: how many; None: as many as the budget allows.
+        server: an optimiser or averaged weights on top of the method; None: neither.
+        participation: who takes part in a round; None: everyone.
+        loss: called with outputs and targets, it gives one loss per record; None: cross-entropy or squared error.
+        metric: what Ψ is reported of: "loss", "accuracy", or a function of outputs and targets.
+        seed: the same seed gives the same bits.
+        randomness: "secure" draws batches and noise from the operating system: nothing is repeated then, and a round
+            that is resumed is paid for again.
+        eval_every: rounds between two evaluations; None: about 15 evaluations in all.
+        fused: whether many clients are computed in one pass; False is slower, and the same but for rounding.
+        device: "cpu", "cuda" or "auto".
+        threads: None: one per core.
+        out: the folder that keeps the run; None: nothing is written.
+        resume: continues the run in `out`, to the same bits.
+        config: what that folder keeps as the run's settings; None: those given here.
+        on_update: called after every round.
+
+    Returns:
+        The trained model, its measures and their history.
+
+    >>> import torch, fedfdp
+    >>> x, y = torch.randn(400, 5, generator=torch.Generator().manual_seed(0)), torch.arange(400) % 2
+    >>> clients = fedfdp.Federation.from_clients({"north": (x[:250], y[:250]), "south": (x[250:], y[250:])})
+    >>> private = fedfdp.DPSGD(epsilon=2.0, sigma=2.0, q=0.1, clip=1.0)
+    >>> method = fedfdp.FedFDP(lr=0.5)
+    >>> result = fedfdp.train(torch.nn.Linear(5, 2), clients, algorithm=method, privacy=private, rounds=5)
+    >>> result.summary["rounds"], result.summary["epsilon"] <= 2.0
+    (5, True)
+    """
+    check_arguments(locals())
+    algorithm, server, participation = algorithm or FedFDP(), server or Server(), participation or Participation()
+    algorithm.check_privacy(privacy)
+    share, released = participation.fraction, federation.before
+    privacy, rounds = resolve_privacy(privacy, algorithm, rounds, share=share, before=released)
+    eval_every = eval_every or max(1, math.ceil(rounds / 15))
+    classes = federation.classes
+    untouched, model = model, copy.deepcopy(model)
+    given = {"input_shape": federation.input_shape, "tokens": not federation.x.is_floating_point()}
+    models.check_output(model, **given, outputs=federation.outputs, classification=classes is not None)  # type: ignore[arg-type]
+    if loss is not None:
+        check_loss(loss, federation.y, federation.outputs)
+    performance = Performance.of(metric)
+    performance.check(classes)
+    learner = Learner(model, loss or (squared_error if classes is None else cross_entropy), device=_device(device))
+    first = learner.initial()
+    settings = {
+        "algorithm": algorithm_settings(algorithm),
+        "privacy": plain(privacy) if privacy else {},
+        "server": plain(server),
+        "participation": plain(participation),
+        "rounds": rounds,
+        "seed": seed,
+        "fused": fused,
+        "randomness": randomness,
+    }
+    identity = {
+        "streams": STREAMS if randomness == "seeded" else FRESH,
+        "settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
+        "data": federation.fingerprint(),
+        "weights": digest(first),
+        "method": examine(type(algorithm)).digest,
+        **learner.identity,
+    }
+    if learner.unknown and (resume or randomness == "seeded"):
+        _cannot_repeat(learner.unknown, resume, out)
+    _check_budgets(privacy, federation)
+    sizes = [client.size for client in federation.clients]
+    start = algorithm.init(first, Population(len(federation), sum(sizes), min(sizes), classes), privacy)
+    # All that can be refused was: from here on there may be a folder.
+    before = torch.get_num_threads()
+    with ExitStack() as stack:
+        torch.set_num_threads(allowed_threads(threads) or default_threads())
+        stack.callback(torch.set_num_threads, before)
+        folder = None
+        if out is not None:
+            folder = open_folder(Path(out), resume, config or settings, identity)
+            stack.enter_context(folder.locked())
+        book = None
+        if privacy is not None:
+            book = stack.enter_context(
+                LedgerBook.open(
+                    folder.path / LEDGER if folder else None,
+                    data=identity["data"],
+                    config=identity["settings"],
+                    delta=privacy.delta,
+                    accountant="filter" if algorithm.adaptive else privacy.accountant,
+                    budgets={client.name: privacy.budget(client.name) for client in federation.clients},
+                    sync=False,
+                )
+            )
+            for client in federation.clients if released else ():  # free when a resumed run comes here again
+                book.ledger(client.name).charge_before("ranges", released)
+        source = Secure() if randomness == "secure" else Seeded(seed)
+        engine = LocalEngine(federation, learner, algorithm, privacy=privacy, randomness=source, book=book, fused=fused)
+        trainer = Trainer(
+            algorithm,
+            engine,
+            Evaluator(learner, federation, performance),
+            server=server,
+            participation=participation,
+            seed=seed,
+            progress=Progress(start),
+            rounds=rounds,
+            eval_every=eval_every,
+        )
+        result = Session(trainer, learner, federation, engine, book, folder, identity).go(on_update)
+        return replace(result, model=_handed_out(untouched, result.model))
+
+
+def _handed_out(untouched: nn.Module, trained: nn.Module) -> nn.Module:
+    """The given module with the released weights: the one that trained may keep records that its own code has kept."""
+    fresh = copy.deepcopy(untouched)
+    try:
+        fresh.load_state_dict(trained.state_dict())
+    except RuntimeError:  # it has layers that it made at its first pass
+        return trained
+    return fresh.to(next(trained.parameters()).device).eval()
+
+
+def default_threads() -> int:
+    """One a core this process may use, up to where small batches stop gaining; OMP_NUM_THREADS has the last word."""
+    if "OMP_NUM_THREADS" in os.environ or forked():
+        return torch.get_num_threads()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, MOST_THREADS)
+
+
+def _device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError):
+        raise SettingError("device", name, "there is no such device here", "take cpu or auto") from None
+    return name
+
+
+def _check_budgets(privacy: DPSGD | None, federation: Federation) -> None:
+    names = [client.name for client in federation.clients]
+    for name, budget in (privacy.budgets if privacy else {}).items():
+        if name not in names:
+            known = nearest(name, names) if len(names) <= 50 else f"there are {len(names)} others"
+            raise SettingError(f"privacy.budgets.{name}", budget, f"no such client; {known}")
+
+
+def _cannot_repeat(unknown: str, resume: bool, out: str | Path | None) -> None:
+    """A model or loss that holds what cannot be read: whether it computes the same again, nobody can tell."""
+    fix = "keep functions, numbers and tensors in it"
+    if resume:
+        raise RunError(f"{out} cannot be resumed: {unknown} cannot be compared; {fix}, or start a new run")
+    warnings.warn(f"{unknown} cannot be identified: this run cannot be resumed or repeated; {fix}", stacklevel=3)

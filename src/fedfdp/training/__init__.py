@@ -1,0 +1,1 @@
+"""The rounds of a run, the client of a round, what the server does between rounds. Knows no files and no screens."""

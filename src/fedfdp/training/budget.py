@@ -1,0 +1,104 @@
+"""ε, σ and rounds of a run: whichever is left out is solved from the other two. Never on the unaffordable side."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from fedfdp.algorithms.base import Algorithm
+from fedfdp.core.errors import BudgetError, SettingError
+from fedfdp.privacy.accounting import Event, Method, max_count
+from fedfdp.privacy.accounting import epsilon as epsilon_of
+from fedfdp.privacy.accounting.events import effective_sigma, repeat
+from fedfdp.privacy.accounting.search import approach, round_away
+from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.privacy.planning.planner import PRECISION, plan
+
+_MOST_NOISE, _LEAST_NOISE = 1e5, 1e-2  # between which σ is looked for
+
+
+def resolve_privacy(
+    privacy: DPSGD | None,
+    algorithm: Algorithm,
+    rounds: int | None,
+    *,
+    share: float = 1.0,
+    before: Sequence[Event] = (),
+) -> tuple[DPSGD | None, int]:
+    """The settings with nothing left open, and the number of rounds; a contradiction between all three is refused.
+
+    Where a client is asked in a `share` of the rounds only, there may be more of them; its ledger keeps the budget.
+    What every client releases `before` training comes off the same budget.
+    """
+    if privacy is None:
+        if rounds is None:
+            raise SettingError("rounds", None, "needed without privacy: nothing else ends the run", "set rounds = 100")
+        return None, rounds
+    missing = [name for name in ("epsilon", "sigma") if getattr(privacy, name) is None] + ["rounds"] * (rounds is None)
+    if len(missing) > 1:
+        allowed = f"left out together with {missing[1]}, and one can be solved"
+        raise SettingError(f"privacy.{missing[0]}", None, allowed, "set one of them")
+    paid = None if rounds is None else math.ceil(rounds * share)  # rounds that a client takes part in
+    if privacy.sigma is None:
+        assert paid is not None
+        privacy = replace(privacy, sigma=_smallest_sigma(privacy, algorithm, paid, before))
+    step = algorithm.events(None, privacy)
+    if privacy.epsilon is None:
+        assert paid is not None
+        assert rounds is not None
+        cost = epsilon_of([*before, *repeat(step, paid)], privacy.delta, accountant=privacy.accountant)
+        return replace(privacy, epsilon=cost), rounds
+    affordable = max_count(step, privacy.epsilon, privacy.delta, accountant=privacy.accountant, after=before)
+    if affordable < 1:
+        cost = epsilon_of([*before, *step], privacy.delta, accountant=privacy.accountant)
+        raise BudgetError(
+            f"privacy.epsilon = {privacy.epsilon:g}: a single round with sigma = {privacy.noise:g}, q = {privacy.q:g} "
+            f"costs {cost:.4g}; raise epsilon or sigma, or lower q"
+        )
+    affordable = math.floor(affordable / share)
+    if rounds is not None and rounds > affordable:
+        allowed = f"at most {affordable} rounds fit epsilon = {privacy.epsilon:g} with sigma = {privacy.noise:g}"
+        raise SettingError("rounds", rounds, allowed, "lower rounds, raise epsilon or sigma, or leave one of them out")
+    return privacy, rounds or affordable
+
+
+def _smallest_sigma(privacy: DPSGD, algorithm: Algorithm, rounds: int, before: Sequence[Event]) -> float:
+    """σ of a method whose round is K − 1 gradients and one joint event."""
+    if before:
+        return _sigma_after(before, privacy, algorithm, rounds)
+    events = algorithm.events(None, replace(privacy, sigma=1.0))
+    beside = events[-1].sigmas[1:]  # what the joint event releases beside the gradient
+    return plan(
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        q=privacy.q,
+        sigma_loss=effective_sigma(beside) if beside else None,
+        rounds=rounds,
+        local_steps=sum(event.count for event in events),
+        accountant=privacy.accountant,
+    ).sigma
+
+
+def _sigma_after(before: Sequence[Event], privacy: DPSGD, algorithm: Algorithm, rounds: int) -> float:
+    """The smallest σ whose rounds fit the budget together with what was released before them."""
+    assert privacy.epsilon is not None
+
+    def cost(sigma: float, accountant: Method) -> float:
+        rest = repeat(algorithm.events(None, replace(privacy, sigma=sigma)), rounds)
+        return epsilon_of([*before, *rest], privacy.delta, accountant=accountant)
+
+    if cost(_MOST_NOISE, privacy.accountant) > privacy.epsilon:
+        spent = epsilon_of(before, privacy.delta, accountant=privacy.accountant)
+        raise BudgetError(
+            f"privacy.epsilon = {privacy.epsilon:g}: estimating ranges takes {spent:.4g} of it, and {rounds} rounds do "
+            f"not fit into the rest; raise data.estimate.sigma or epsilon, or lower rounds"
+        )
+    found, first = _MOST_NOISE, 2.0
+    # The quick bound comes near: it never says less than the exact one, so what fits by it fits.
+    stages: list[tuple[Method, float]] = [("rdp", 0.01), (privacy.accountant, PRECISION)]
+    for accountant, tolerance in stages:
+        price = partial(cost, accountant=accountant)
+        if price(found) <= privacy.epsilon:
+            found = approach(price, privacy.epsilon, safe=found, end=_LEAST_NOISE, first=first, tolerance=tolerance)
+            first = 0.95 * found
+    return round_away(found, upward=True)

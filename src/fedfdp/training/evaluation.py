@@ -1,0 +1,60 @@
+"""The global model on every client's own data: one pass over all records, results kept apart by client.
+
+It reads raw data. In a simulation that is a measurement; across machines each holder decides whether to answer.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedfdp.core.records import Weights
+from fedfdp.data import Federation
+from fedfdp.fairness.metrics import ClientResults
+from fedfdp.fairness.performance import Performance
+from fedfdp.models.learner import Learner
+
+BATCH = 256  # what fits in a core's cache: larger batches are slower
+
+
+class Evaluator:
+    """Judges weights on the clients' test or train records."""
+
+    def __init__(self, learner: Learner, federation: Federation, performance: Performance | None = None) -> None:
+        self.learner, self.federation = learner, federation
+        self.performance = performance or Performance()
+        self.shares: NDArray[np.float64] = np.asarray(federation.shares, dtype=np.float64)
+
+    def test(self, weights: Weights) -> ClientResults:
+        return self._judge(weights, [client.test.index for client in self.federation.clients])
+
+    def train(self, weights: Weights) -> ClientResults:
+        return self._judge(weights, [client.train.index for client in self.federation.clients])
+
+    def _judge(self, weights: Weights, indices: list[Tensor]) -> ClientResults:
+        records = np.array([len(index) for index in indices], dtype=np.int64)
+        rows, owner = torch.cat(indices), torch.repeat_interleave(torch.arange(len(indices)), torch.from_numpy(records))
+        loss = torch.zeros(len(indices), dtype=torch.float64)
+        right = torch.zeros(len(indices), dtype=torch.float64)
+        for part in torch.split(torch.arange(len(rows)), BATCH):
+            x, y = self.federation.x[rows[part]], self.federation.y[rows[part]]
+            losses, correct = self.learner.judge(weights, x, y)
+            loss.index_add_(0, owner[part], losses.double().cpu())
+            right.index_add_(0, owner[part], correct.double().cpu())
+        with np.errstate(invalid="ignore"):
+            means = loss.numpy() / records, right.numpy() / records
+        own = None if self.performance.function is None else self._measured(weights, indices)
+        return ClientResults(*means, records, self.shares, self.performance.name, own)
+
+    def _measured(self, weights: Weights, indices: list[Tensor]) -> NDArray[np.float64]:
+        """The user's own metric, client by client; NaN for one without records."""
+        found = []
+        for client, index in zip(self.federation.clients, indices, strict=True):
+            if not len(index):
+                found.append(np.nan)
+                continue
+            outputs = [
+                self.learner.outputs(weights, self.federation.x[part]).cpu() for part in torch.split(index, BATCH)
+            ]
+            found.append(self.performance.measure(client.name, torch.cat(outputs), self.federation.y[index]))
+        return np.array(found, dtype=np.float64)

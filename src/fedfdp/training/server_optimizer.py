@@ -1,0 +1,67 @@
+"""What the server may add to any method after aggregation, free of privacy cost: an optimiser and averaged weights."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+
+from fedfdp.core import weights as w
+from fedfdp.core.errors import require
+from fedfdp.core.records import Weights
+
+
+@dataclass(frozen=True)
+class ServerMemory:
+    """Moments of the aggregated updates, and the running average of the weights."""
+
+    steps: int = 0
+    first: Weights = field(default_factory=dict)
+    second: Weights = field(default_factory=dict)
+    average: Weights = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Server:
+    """An optimiser on the aggregated update (Reddi et al., 2021), and an exponential average as the released model."""
+
+    optimizer: Literal["none", "momentum", "adam"] = "none"  # none takes the method's weights as they are
+    lr: float = 1.0  # step size of the optimiser
+    momentum: float = 0.9  # β₁ of the first moment
+    beta2: float = 0.99  # β₂ of adam's second moment
+    tau: float = 1e-3  # what adam adds to the root of the second moment
+    average: float = 0.0  # decay of the running average that is released; 0: the last weights are
+
+    def __post_init__(self) -> None:
+        require(self.lr > 0, "server.lr", self.lr, "a step size above 0", "1 takes the clients' mean as it is")
+        require(self.tau > 0, "server.tau", self.tau, "above 0", "1e-3 is usual")
+        for name in ("momentum", "beta2", "average"):
+            value = getattr(self, name)
+            require(0 <= value < 1, f"server.{name}", value, "at least 0, below 1", "0 switches it off")
+
+    def step(self, before: Weights, aggregated: Weights, memory: ServerMemory) -> tuple[Weights, ServerMemory]:
+        """The new global weights, from the old ones and what the method made of the clients' updates."""
+        first, second, after = memory.first, memory.second, aggregated
+        if self.optimizer != "none":
+            delta = w.subtract(aggregated, before)
+            first = first or w.zeros_like(before)
+            if self.optimizer == "momentum":
+                first = w.add(delta, first, scale=self.momentum)
+                after = w.add(before, first, scale=self.lr)
+            else:
+                second = second or w.zeros_like(before)
+                first = {n: torch.lerp(delta[n], t, self.momentum) for n, t in first.items()}
+                second = {n: torch.lerp(delta[n].square(), t, self.beta2) for n, t in second.items()}
+                after = {n: t + self.lr * first[n] / (second[n].sqrt() + self.tau) for n, t in before.items()}
+        average = memory.average
+        if self.average:
+            average = {
+                n: torch.lerp(t, average[n], self.average) if average else t * (1 - self.average)
+                for n, t in after.items()
+            }
+        return after, ServerMemory(memory.steps + 1, first, second, average)
+
+    def released(self, current: Weights, memory: ServerMemory) -> Weights:
+        """The model that is handed out: the average, corrected for having started at zero, or the current weights."""
+        if not self.average or not memory.steps:
+            return current
+        return w.multiply(memory.average, 1 / (1 - self.average**memory.steps))
