@@ -98,5 +98,5 @@ if TYPE_CHECKING:
 def late():
     from fedfdp.runs.folder import RunFolder
 """
-    assert set(imported(ast.parse(source))) == {"errors", "weights", "data", "runs.folder"}
+    assert set(imported(ast.parse(source))) == {"core.errors", "core.weights", "data", "runs.folder"}
     assert {"training", "session"} <= set(IMPORTS["runs.launch"])
