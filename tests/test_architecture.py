@@ -99,4 +99,4 @@ def late():
     from fedfdp.runs.folder import RunFolder
 """
     assert set(imported(ast.parse(source))) == {"core.errors", "core.weights", "data", "runs.folder"}
-    assert {"training", "session"} <= set(IMPORTS["runs.launch"])
+    assert {"runs.train", "runs.session"} <= set(IMPORTS["runs.build"])
