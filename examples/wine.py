@@ -49,7 +49,7 @@ def main(seed: int = 0) -> tuple[dict, dict]:
         holders,
         algorithm=fedfdp.FedFDP(lr=2.0, server_lam=1.0, loss_clip=1.5),
         privacy=fedfdp.DPSGD(epsilon=3.0, delta=1e-4, sigma=3.61, q=0.5, clip=0.5, sigma_loss=15.0),
-        server=fedfdp.Server(average=0.9),
+        server=fedfdp.ServerOptimizer(average=0.9),
         rounds=30,
         seed=seed,
     ).summary

@@ -59,7 +59,7 @@ def test_a_callback_is_given_the_exported_types(two_clients):
         ("federation", [(np.zeros((3, 2)), np.zeros(3))], "federation = <class 'list'>: not a fedfdp.Federation"),
         ("federation", TensorDataset(torch.zeros(1, 2)), f"federation = {TensorDataset!r}: not a fedfdp.Federation"),
         ("privacy", 3.0, "privacy = 3.0: not a fedfdp.DPSGD; as fedfdp.DPSGD(epsilon=3.0)"),
-        ("server", "adam", "server = 'adam': not a fedfdp.Server"),
+        ("server", "adam", "server = 'adam': not a fedfdp.ServerOptimizer"),
         ("participation", 0.5, "participation = 0.5: not a fedfdp.Participation"),
         ("rounds", "5", "rounds = '5': a whole number of at least 1"),
         ("rounds", 0, "rounds = 0: a whole number of at least 1"),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedfdp.runs.train import train
     from fedfdp.training.participation import Participation
     from fedfdp.training.rounds import Evaluation, Step
-    from fedfdp.training.server_optimizer import Server
+    from fedfdp.training.server_optimizer import ServerOptimizer
 
     __version__: str
 
@@ -40,7 +40,7 @@ _HOME = {
     "Federation": "fedfdp.data",
     "Result": "fedfdp.runs.session",
     "RunFolder": "fedfdp.runs",
-    "Server": "fedfdp.training.server_optimizer",
+    "ServerOptimizer": "fedfdp.training.server_optimizer",
     "load": "fedfdp.runs.released",
     "train": "fedfdp.runs.train",
 }
@@ -63,7 +63,7 @@ __all__ = [
     "Result",
     "RunFolder",
     "Scaffold",
-    "Server",
+    "ServerOptimizer",
     "Step",
     "Update",
     "__version__",

@@ -149,7 +149,7 @@ def test_two_processes_do_not_share_a_folder(digits, tmp_path):
 
 
 def test_the_folder_holds_the_released_model_and_its_measures(digits, tmp_path):
-    result = run(digits, out=tmp_path / "run", server=fedfdp.Server(average=0.5))
+    result = run(digits, out=tmp_path / "run", server=fedfdp.ServerOptimizer(average=0.5))
     stored = safetensors.torch.load_file(tmp_path / "run" / "model.safetensors")
     assert all(torch.equal(stored[name], tensor) for name, tensor in result.model.state_dict().items())
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())

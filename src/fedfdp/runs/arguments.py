@@ -13,7 +13,7 @@ from fedfdp.data import Federation
 from fedfdp.privacy.accounting.events import check_count
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.training.participation import Participation
-from fedfdp.training.server_optimizer import Server
+from fedfdp.training.server_optimizer import ServerOptimizer
 
 # (kinds, what is allowed, what to do); None is allowed where `train` has it as its default
 _KINDS: dict[str, tuple[Any, str, str]] = {
@@ -21,7 +21,7 @@ _KINDS: dict[str, tuple[Any, str, str]] = {
     "federation": (Federation, "a fedfdp.Federation", "fedfdp.Federation.from_clients({'name': (x, y), …}) makes one"),
     "algorithm": (Algorithm, "a method", "as fedfdp.FedFDP()"),
     "privacy": (DPSGD, "a fedfdp.DPSGD", "as fedfdp.DPSGD(epsilon=3.0), or leave it out for none"),
-    "server": (Server, "a fedfdp.Server", "as fedfdp.Server(optimizer='adam')"),
+    "server": (ServerOptimizer, "a fedfdp.ServerOptimizer", "as fedfdp.ServerOptimizer(optimizer='adam')"),
     "participation": (Participation, "a fedfdp.Participation", "as fedfdp.Participation(fraction=0.5)"),
     "loss": (Callable, "a function of (outputs, targets)", "fedfdp.models.learner.loss_at imports one by its name"),
     "metric": ((str, Callable), "a name or a function of (outputs, targets)", "loss and accuracy are the names"),

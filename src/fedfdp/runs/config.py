@@ -22,7 +22,7 @@ from fedfdp.engines.flower.settings import Flower
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.training.budget import resolve_privacy
 from fedfdp.training.participation import Participation
-from fedfdp.training.server_optimizer import Server
+from fedfdp.training.server_optimizer import ServerOptimizer
 
 PRESETS = Path(__file__).parent / "presets"
 
@@ -85,7 +85,7 @@ class Config:
     model: Model = field(default_factory=Model)  # what is trained
     algorithm: Algorithm = field(default_factory=algorithms.FedFDP)  # the method with its settings
     privacy: DPSGD | None = None  # None: training without privacy
-    server: Server = field(default_factory=Server)  # what the server adds to the method
+    server: ServerOptimizer = field(default_factory=ServerOptimizer)  # what the server adds to the method
     participation: Participation = field(default_factory=Participation)  # who takes part in a round
     flower: Flower | None = None  # across machines: where, with whom, how long to wait
 
@@ -143,7 +143,7 @@ SECTIONS = {
     "data": Data,
     "model": Model,
     "privacy": DPSGD,
-    "server": Server,
+    "server": ServerOptimizer,
     "participation": Participation,
     "flower": Flower,
 }

@@ -1,7 +1,6 @@
 """A run on disk: config, ledger, checkpoint, metrics, summary, model. Every file is whole or absent."""
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -16,7 +15,7 @@ import tomli_w
 import torch
 from torch import Tensor
 
-from fedfdp.core import records
+from fedfdp.core import files, records
 from fedfdp.core.errors import RunError
 
 CONFIG, METRICS, CHECKPOINT = "config.toml", "metrics.jsonl", "checkpoint"
@@ -130,9 +129,9 @@ class RunFolder:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keeps other processes from writing to the same run."""
-        with self.writing(), open(self.path / ".lock", "w") as lock:
+        with self.writing(), contextlib.ExitStack() as stack:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                stack.enter_context(files.locked(self.path / ".lock", wait=False))
             except BlockingIOError:
                 raise RunError(f"{self.path} is being written by another process; wait for it or stop it") from None
             yield
@@ -148,17 +147,8 @@ class RunFolder:
             raise RunError(f"{error.filename or self.path} cannot be written: {reason}; {fix}") from None
 
     def write(self, name: str, content: bytes) -> None:
-        """The whole file or nothing: written beside, synced, moved into place."""
-        target = self.path / name
-        beside = target.with_name(f".{name}.{os.getpid()}")
-        try:
-            with open(beside, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, target)
-        finally:
-            beside.unlink(missing_ok=True)
+        """The whole file or nothing."""
+        files.write_whole(self.path / name, content)
 
     def save_checkpoint(self, progress: object) -> None:
         """All that is needed to go on, with a checksum."""

@@ -3,12 +3,12 @@
 Holds no results of its own: all it knows is read from the run folders.
 """
 
-import fcntl
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fedfdp.core import files
 from fedfdp.core.errors import RunError
 from fedfdp.runs.build import launch, pinned
 from fedfdp.runs.config import Config
@@ -76,8 +76,7 @@ class Store:
         folder = RunFolder(self.root)
         with folder.writing():
             (self.root / ".locks").mkdir(parents=True, exist_ok=True)
-            with open(self.root / ".locks" / path.name, "w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with files.locked(self.root / ".locks" / path.name, wait=True):
                 yield
 
 

@@ -38,7 +38,7 @@ from fedfdp.training.budget import resolve_privacy
 from fedfdp.training.evaluation import Evaluator
 from fedfdp.training.participation import Participation
 from fedfdp.training.rounds import Progress, Trainer
-from fedfdp.training.server_optimizer import Server
+from fedfdp.training.server_optimizer import ServerOptimizer
 
 MOST_THREADS = 16
 
@@ -50,7 +50,7 @@ def train(
     algorithm: Algorithm | None = None,
     privacy: DPSGD | None = None,
     rounds: int | None = None,
-    server: Server | None = None,
+    server: ServerOptimizer | None = None,
     participation: Participation | None = None,
     loss: LossFunction | None = None,
     metric: str | Metric = "loss",
@@ -104,7 +104,11 @@ def train(
     (5, True)
     """
     check_arguments(locals())
-    algorithm, server, participation = algorithm or FedFDP(), server or Server(), participation or Participation()
+    algorithm, server, participation = (
+        algorithm or FedFDP(),
+        server or ServerOptimizer(),
+        participation or Participation(),
+    )
     algorithm.check_privacy(privacy)
     share, released = participation.fraction, federation.before
     privacy, rounds = resolve_privacy(privacy, algorithm, rounds, share=share, before=released)

@@ -16,7 +16,7 @@ from fedfdp.core.records import Weights
 from fedfdp.fairness.metrics import ClientResults, measures, psi
 from fedfdp.training.evaluation import Evaluator
 from fedfdp.training.participation import Participation
-from fedfdp.training.server_optimizer import Server, ServerMemory
+from fedfdp.training.server_optimizer import ServerMemory, ServerOptimizer
 
 
 class Engine(Protocol):
@@ -79,7 +79,7 @@ class Trainer:
         engine: Engine,
         evaluator: Evaluator,
         *,
-        server: Server,
+        server: ServerOptimizer,
         participation: Participation,
         seed: int,
         progress: Progress,

@@ -21,7 +21,7 @@ class ServerMemory:
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerOptimizer:
     """An optimiser on the aggregated update (Reddi et al., 2021), and an exponential average as the released model."""
 
     optimizer: Literal["none", "momentum", "adam"] = "none"  # none takes the method's weights as they are

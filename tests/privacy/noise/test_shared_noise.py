@@ -126,7 +126,7 @@ ALIKE: dict[str, dict[str, Any]] = {
     "again": {},
     "longer": {"rounds": 3},
     "looked at more often": {"eval_every": 1},
-    "server": {"server": fedfdp.Server(average=0.5)},
+    "server": {"server": fedfdp.ServerOptimizer(average=0.5)},
     "only one takes part": {"participation": fedfdp.Participation(fraction=0.5)},
 }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from fedfdp.core import files
 from fedfdp.core.errors import RunError, SettingError
 from fedfdp.core.records import Weights
 from fedfdp.data import ClientData, Federation
@@ -18,7 +19,6 @@ from fedfdp.engines.flower.messages import Judged
 from fedfdp.engines.flower.policy import RefusalError
 from fedfdp.fairness.metrics import measures
 from fedfdp.models.learner import Learner
-from fedfdp.runs.folder import RunFolder
 from fedfdp.training.evaluation import Evaluator
 
 log = logging.getLogger("fedfdp.node")
@@ -44,7 +44,7 @@ class Evaluations:
     def judge(self, weights: Weights, learner: Learner, federation: Federation) -> Judged:
         """Counted first, as a charge is: an answer that is lost has still been given."""
         self.answered += 1
-        RunFolder(self.folder).write(EVALUATIONS, json.dumps({"answered": self.answered}).encode())
+        files.write_whole(self.folder / EVALUATIONS, json.dumps({"answered": self.answered}).encode())
         found = Evaluator(learner, federation).test(weights)
         got = measures(found)
         return Judged(got["loss"], got["accuracy"], int(found.records[0]), self.answered)

@@ -8,8 +8,8 @@ import json
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
+from fedfdp.core import files
 from fedfdp.core.errors import RunError
-from fedfdp.runs.folder import RunFolder
 
 STATE = "state"
 _PARTS = ("memory", "upload", "next")
@@ -45,7 +45,7 @@ def save(folder: Path, remembered: Remembered) -> None:
     head = {f.name: getattr(remembered, f.name) for f in fields(remembered) if f.name not in _PARTS}
     body = b"".join(parts)
     line = json.dumps({**head, "sizes": [len(part) for part in parts], "sum": hashlib.sha256(body).hexdigest()})
-    RunFolder(folder).write(STATE, line.encode() + b"\n" + body)
+    files.write_whole(folder / STATE, line.encode() + b"\n" + body)
 
 
 def load(folder: Path) -> Remembered:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fedfdp.core import records
+from fedfdp.core import files, records
 from fedfdp.core.errors import BudgetError, DataError, RunError, SettingError
 from fedfdp.core.records import Weights
 from fedfdp.data import Federation
@@ -27,13 +27,12 @@ from fedfdp.engines.local import LocalEngine
 from fedfdp.privacy.ledger.ledger import Ledger, LedgerBook
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
-from fedfdp.runs.folder import LEDGER, RunFolder
 
 __all__ = ["Node", "own_federation"]
 
 log = logging.getLogger("fedfdp.node")
 
-STOPPED = "stopped"
+LEDGER, STOPPED = "ledger.jsonl", "stopped"
 COULD_NOT = "the node could not answer; its owner finds the reason in its log"
 
 # What may be said of a question before any record is read: it depends on the question and on what is public.
@@ -115,7 +114,7 @@ class Node(AbstractContextManager["Node"]):
         self.stopped = True
         text = f"{why}; see node.log. Delete this file, and start the node again, to let it take part again.\n"
         try:
-            RunFolder(self.folder).write(STOPPED, text.encode())
+            files.write_whole(self.folder / STOPPED, text.encode())
         except OSError:
             log.exception("cannot write %s", self.folder / STOPPED)
 
