@@ -16,13 +16,14 @@ import tempfile
 import time
 from pathlib import Path
 
+from fedfdp.deploy.coordinator import Network, coordinate
+from fedfdp.deploy.local import free_port, prepare, start_node, stop
 from fedfdp.engines.flower.checks import HEADROOM
-from fedfdp.engines.flower.deploy import free_port, listening, prepare, start_node, stop
 from fedfdp.engines.flower.exchange import Exchange
 from fedfdp.engines.flower.messages import Question
 from fedfdp.engines.flower.roster import Roster
-from fedfdp.engines.flower.server_app import Network, coordinate
 from fedfdp.engines.flower.settings import Flower
+from fedfdp.engines.flower.superlink import listening
 from fedfdp.runs import config as configs
 from fedfdp.runs.build import launch
 

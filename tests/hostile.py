@@ -104,7 +104,8 @@ class Coordinator:
             state = config.algorithm.init(self.weights, Population(3, 100, 10, classes), config.privacy)
             broadcast = config.algorithm.broadcast(state)
             header = json.loads(_header(to_bytes(broadcast)))
-            self.valid[name] = json.loads(Terms.of(config, seeded=False).to_json()), header
+            terms = Terms.of(config.algorithm, config.model, config.privacy, config.seed, seeded=False)
+            self.valid[name] = json.loads(terms.to_json()), header
 
     def question(self, name: str, round: int = 0, run: str = "r") -> Question:
         terms, header = self.valid[name]

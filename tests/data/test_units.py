@@ -134,9 +134,9 @@ def test_a_part_of_the_records_is_a_part_of_the_persons_of_every_holder(tmp_path
 
 
 def test_a_node_with_a_part_of_such_records_says_whom_it_protects(tmp_path, table):
-    from fedfdp.engines.flower.node import own_federation
+    from fedfdp.deploy.node import own_records
     from fedfdp.engines.flower.policy import NodeData
 
     settings(tmp_path, table)
-    alone = own_federation("east", NodeData(config=str(tmp_path / "run.toml"), part=0))
+    alone = own_records("east", NodeData(config=str(tmp_path / "run.toml"), part=0)).federation
     assert (alone.unit, alone.clients[0].name) == ("patient", "east")

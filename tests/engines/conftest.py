@@ -11,10 +11,10 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedfdp.data import Federation
+from fedfdp.deploy.coordinator import Network, coordinate
 from fedfdp.engines.flower.client_app import client_app
 from fedfdp.engines.flower.node import Node
 from fedfdp.engines.flower.policy import NodeConfig, NodeData, Policy
-from fedfdp.engines.flower.server_app import Network, coordinate
 from fedfdp.engines.flower.settings import Flower
 from fedfdp.runs import config as configs
 from fedfdp.runs.build import federation_of

@@ -14,11 +14,12 @@ import tomli_w
 import torch
 from safetensors.torch import load_file
 
-from fedfdp.engines.flower import deploy
-from fedfdp.engines.flower.deploy import deploy_local, listening, prepare, start_node, stop
+from fedfdp.deploy import local
+from fedfdp.deploy.coordinator import Network, coordinate
+from fedfdp.deploy.local import deploy_local, free_port, prepare, start_node, stop
 from fedfdp.engines.flower.security import make_node_key
-from fedfdp.engines.flower.server_app import Network, coordinate
 from fedfdp.engines.flower.settings import Flower
+from fedfdp.engines.flower.superlink import listening
 from fedfdp.privacy.ledger.journal import head_of
 from fedfdp.runs import config as configs
 from fedfdp.runs.build import launch
@@ -213,7 +214,7 @@ def test_nodes_that_end_at_once_are_not_waited_for(tmp_path, monkeypatch):
     def ends(*_: object) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-c", "raise SystemExit(2)"])
 
-    monkeypatch.setattr(deploy, "start_node", ends)
+    monkeypatch.setattr(local, "start_node", ends)
     began = time.monotonic()
     with pytest.raises(RunError, match=r"too few nodes are left for a round \(client-.* ended: see .*nodes"):
         deploy_local(config, Flower(quorum=2, wait=300.0), out=tmp_path / "run", place=tmp_path / "nodes")
@@ -223,7 +224,7 @@ def test_nodes_that_end_at_once_are_not_waited_for(tmp_path, monkeypatch):
 def test_plain_text_and_certificates(tmp_path):
     from fedfdp.core.errors import SettingError
 
-    flower = replace(Flower(nodes={"a": str(make_node_key(tmp_path / "a"))}), address=f"127.0.0.1:{deploy.free_port()}")
+    flower = replace(Flower(nodes={"a": str(make_node_key(tmp_path / "a"))}), address=f"127.0.0.1:{free_port()}")
     with pytest.raises(SettingError, match=r"flower\.authority = None: needed for TLS"), listening(flower):
         pass
     with listening(replace(flower, plain_text=True)) as link:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfdp.engines.flower.deploy import free_port, start_node, stop
+from fedfdp.deploy.coordinator import load
+from fedfdp.deploy.local import free_port, start_node, stop
 from fedfdp.engines.flower.policy import load_node
-from fedfdp.engines.flower.server_app import load
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedfdp.core.errors import DataError, FedFDPError, SettingError
 from fedfdp.data.schema import Estimate
-from fedfdp.engines.flower.node import own_federation
+from fedfdp.deploy.node import own_records
 from fedfdp.engines.flower.policy import NodeData
 
 X = np.arange(24, dtype=np.float32).reshape(12, 2) / 24
@@ -97,7 +97,7 @@ def made(place, kind, **more):
     given = {**NEEDED[kind], **more}
     if more.get("target"):
         given.pop("classes", None)
-    return content(own_federation(name, NodeData(**source(place, kind, "unit" in more), **given)))
+    return content(own_records(name, NodeData(**source(place, kind, "unit" in more), **given)).federation)
 
 
 def test_all_settings_are_here():
@@ -146,7 +146,7 @@ def test_persons_are_protected_wherever_unit_is_accepted(place, kind):
     if kind == "table":
         given["columns"] = {"a": [0, 1], "b": [0, 1]}
         given["ignore"] = ("who", "held")
-    whole = own_federation("n", NodeData(**source(place, kind, unit=True), unit="whom", **given))
+    whole = own_records("n", NodeData(**source(place, kind, unit=True), unit="whom", **given)).federation
     (client,) = whole.clients
     persons = 4 if "split" in kind else 3  # a quarter of them is held back where the split is not given
     assert (whole.unit, client.size) == ("whom", persons)
@@ -158,15 +158,15 @@ def test_persons_are_protected_wherever_unit_is_accepted(place, kind):
 def test_a_loader_that_does_not_say_of_whom_is_refused(place):
     for function in ("two", "four"):
         with pytest.raises(SettingError, match=r"data\.unit = 'whom': the loader gives no array 'whom'; return a dict"):
-            own_federation("n", NodeData(loader=f"holding_loaders:{function}", unit="whom"))
+            own_records("n", NodeData(loader=f"holding_loaders:{function}", unit="whom"))
     with pytest.raises(SettingError, match=r"gives 'whom', which has no use; set data.unit = 'whom'"):
-        own_federation("n", NodeData(loader="holding_loaders:whom"))
+        own_records("n", NodeData(loader="holding_loaders:whom"))
     with pytest.raises(DataError, match="12 records in 'x', 11 in 'whom'"):
-        own_federation("n", NodeData(loader="holding_loaders:short", unit="whom"))
+        own_records("n", NodeData(loader="holding_loaders:short", unit="whom"))
     with pytest.raises(DataError, match="some records in 'whom' are of nobody"):
-        own_federation("n", NodeData(loader="holding_loaders:nobody", unit="whom"))
+        own_records("n", NodeData(loader="holding_loaders:nobody", unit="whom"))
     with pytest.raises(SettingError, match="gives 3 arrays"):
-        own_federation("n", NodeData(loader="holding_loaders:three"))
+        own_records("n", NodeData(loader="holding_loaders:three"))
 
 
 def test_a_fraction_beside_a_given_split_is_refused(place):

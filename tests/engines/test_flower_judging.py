@@ -28,7 +28,9 @@ class JudgeOfTraining:
 
 
 def ask(dep, record):
-    return Question("evaluate", "r", Terms.of(dep.config.resolved(), seeded=False).to_json(), record=record)
+    config = dep.config.resolved()
+    terms = Terms.of(config.algorithm, config.model, config.privacy, config.seed, seeded=False)
+    return Question("evaluate", "r", terms.to_json(), record=record)
 
 
 def weights_of(federation):

@@ -29,7 +29,7 @@ def ask(dep, *, round=0, last=-1, seed=0, seeded=False, kind="train", run="r", c
     config = (config or dep.config).resolved()
     state = config.algorithm.init(weights_of(dep.federation, seed), Population(3, 100, 10, 10), config.privacy)
     broadcast = replace(config.algorithm.broadcast(state), round=round)
-    terms = Terms.of(config, seeded=seeded).to_json()
+    terms = Terms.of(config.algorithm, config.model, config.privacy, config.seed, seeded=seeded).to_json()
     return Question(kind, run, terms, round, last, record or to_bytes(broadcast))
 
 
@@ -269,17 +269,17 @@ def test_a_node_file_is_read_with_its_paths_and_refuses_what_is_unsafe(tmp_path)
 def test_own_records_from_a_file_and_from_a_function(tmp_path, monkeypatch):
     import numpy as np
 
-    from fedfdp.engines.flower.node import own_federation
+    from fedfdp.deploy.node import own_records
 
     x, y = np.arange(12.0, dtype=np.float32).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1])
     np.savez(tmp_path / "d.npz", x=x, y=y, x_test=x[:2], y_test=y[:2])
-    from_file = own_federation("n", NodeData(file=str(tmp_path / "d.npz"), classes=3))
+    from_file = own_records("n", NodeData(file=str(tmp_path / "d.npz"), classes=3)).federation
     assert (len(from_file.clients[0].train), len(from_file.clients[0].test), from_file.classes) == (6, 2, 3)
     (tmp_path / "hospital_records.py").write_text(
         "import numpy\ndef load():\n    return numpy.eye(4), numpy.arange(4)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    from_loader = own_federation("n", NodeData(loader="hospital_records:load", classes=4))
+    from_loader = own_records("n", NodeData(loader="hospital_records:load", classes=4)).federation
     assert len(from_loader.clients[0].train) + len(from_loader.clients[0].test) == 4
 
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from fedfdp.core.errors import DataError, SettingError
-from fedfdp.engines.flower.node import Node, own_federation
+from fedfdp.deploy.coordinator import Network, coordinate
+from fedfdp.deploy.node import open_node, own_records
 from fedfdp.engines.flower.policy import NodeData, load_node
-from fedfdp.engines.flower.server_app import Network, coordinate
 from fedfdp.engines.flower.settings import Flower
 from fedfdp.runs import config as configs
 from fedfdp.runs.build import launch
@@ -49,7 +49,7 @@ def holders(tmp_path):
 
 def test_a_node_reads_its_own_table_by_its_public_facts(holders):
     config = load_node(holders[0] / "node.toml")
-    federation = own_federation(config.name, config.data)
+    federation = own_records(config.name, config.data).federation
     assert (len(federation), federation.input_shape, federation.classes) == (1, (3,), 2)
     assert (federation.clients[0].name, len(federation.clients[0].train), len(federation.clients[0].test)) == (
         "north",
@@ -75,7 +75,7 @@ def test_nodes_with_tables_train_as_one_process_with_all_of_them(holders, tmp_pa
         "algorithm": {"name": "fedavg", "lr": 0.5},
         "privacy": {"epsilon": 8.0, "q": 0.1},
     }
-    nodes = {number + 100: Node(load_node(holder / "node.toml")) for number, holder in enumerate(holders)}
+    nodes = {number + 100: open_node(load_node(holder / "node.toml")) for number, holder in enumerate(holders)}
     grid = type(deployment().grid)(nodes)
     settings = Flower(nodes={holder.name: "" for holder in holders}, unsafe_seeded=True, deadline=20.0, wait=5.0)
     apart = coordinate(configs.from_dict(values), settings, Network(grid, {}))
@@ -96,7 +96,7 @@ def test_what_a_node_refuses_of_its_owner(holders, tmp_path):
     about = {"label": "bad", "classes": ("no", "yes"), "columns": {"age": [0, 100]}, "ignore": ("held",)}
     mixed = NodeData(file=path, holder="kind", **about)
     with pytest.raises(DataError, match=r"records.csv, column 'kind': has rows of 'y'; this node is 'x'"):
-        own_federation("x", mixed)
+        own_records("x", mixed)
 
 
 def test_a_loss_of_the_coordinator_s_is_not_for_nodes():

@@ -12,7 +12,7 @@ import tomli_w
 import torch
 from safetensors.torch import load_file
 
-from fedfdp.engines.flower.deploy import free_port, node_settings, stop
+from fedfdp.deploy.local import free_port, node_settings, stop
 from fedfdp.engines.flower.settings import Flower
 from fedfdp.runs import config as configs
 from fedfdp.runs.build import launch

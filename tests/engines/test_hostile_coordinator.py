@@ -22,12 +22,12 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedfdp.core.errors import DataError
 from fedfdp.core.records import to_bytes
 from fedfdp.data import Federation
-from fedfdp.engines.flower.client_app import answer
-from fedfdp.engines.flower.deploy import listening, prepare, start_node, stop
-from fedfdp.engines.flower.messages import Answer, Judge, Question, pack, unpack
+from fedfdp.deploy.local import prepare, start_node, stop
+from fedfdp.engines.flower.messages import Answer, Judge, Question, pack, reply_to, unpack
 from fedfdp.engines.flower.node import Node
 from fedfdp.engines.flower.policy import NodeConfig, NodeData, Policy
 from fedfdp.engines.flower.settings import Flower
+from fedfdp.engines.flower.superlink import listening
 from fedfdp.engines.flower.terms import build_model
 from fedfdp.models.learner import Learner
 from fedfdp.runs import config as configs
@@ -125,7 +125,7 @@ def ask(node: Node, content, kind: str = "train") -> Answer:
     message.metadata.__dict__["_message_id"] = "1"
     WATCH.on, WATCH.seen = True, []
     try:
-        reply = answer(node, message)
+        reply = reply_to(message, node.answer)
     finally:
         WATCH.on = False
     return unpack(Answer, reply.content, limit=2**31)
@@ -191,7 +191,7 @@ def test_thousands_of_hostile_messages(node, seed):
 
 def test_a_message_without_content_is_refused(node):
     message = Message(Error(code=1, reason="x"), reply_to=_any_message())
-    said = unpack(Answer, answer(node, message).content, limit=2**20)
+    said = unpack(Answer, reply_to(message, node.answer).content, limit=2**20)
     assert (said.status, said.record) == ("refused", b"")
     check_words(said, node.folder)
 

@@ -141,7 +141,7 @@ def question(dep, *, change=None, algorithm=None, privacy=None):
     model = build_model({"name": "linear"}, input_shape=dep.federation.input_shape, classes=10, outputs=10, seed=0)
     weights = {name: p.detach().clone() for name, p in model.named_parameters()}
     state = config.algorithm.init(weights, Population(3, 100, 10, 10), config.privacy)
-    terms = json.loads(Terms.of(config, seeded=False).to_json())
+    terms = json.loads(Terms.of(config.algorithm, config.model, config.privacy, config.seed, seeded=False).to_json())
     terms["algorithm"] |= algorithm or {}
     terms["privacy"] |= privacy or {}
     broadcast = replace(config.algorithm.broadcast(state), **change or {})

@@ -150,13 +150,12 @@ def test_a_run_notes_what_each_client_holds(digits, two_clients, tmp_path):
 
 
 def test_across_machines_only_declared_records_are_noted():
-    from fedfdp.engines.flower.roster import Member
-    from fedfdp.runs.session import holdings
+    from fedfdp.engines.flower.messages import Hello
+    from fedfdp.engines.flower.roster import Roster
 
-    class Nodes:
-        clients = (Member("north", 7), Member("south", 3))
-
-    assert holdings(Nodes()) == {"names": ["north", "south"], "train": [7, 3], "test": None, "classes": None}
+    said = {name: Hello(name, records, (2,), 2, 2, True) for name, records in (("north", 7), ("south", 3))}
+    held = Roster(("north", "south", "west"), None, said).holdings()
+    assert held == {"names": ["north", "south", "west"], "train": [7, 3, 0], "test": None, "classes": None}
 
 
 def test_the_hash_of_the_records_is_not_shown(write_run):

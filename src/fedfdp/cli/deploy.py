@@ -31,8 +31,8 @@ def local(
 
     require_flower()
     from fedfdp.cli.progress import Watcher
-    from fedfdp.engines.flower.deploy import deploy_local
-    from fedfdp.engines.flower.server_app import load
+    from fedfdp.deploy.coordinator import load
+    from fedfdp.deploy.local import deploy_local
     from fedfdp.runs.build import free_folder
 
     overrides = [*(set_ or []), *([f"data.clients={nodes}"] if nodes is not None else [])]

@@ -34,7 +34,7 @@ def _serve(path: Path, poll: float, parent: int | None) -> None:
 
     import torch
 
-    from fedfdp.engines.flower.node import Node
+    from fedfdp.deploy.node import open_node
     from fedfdp.engines.flower.policy import load_node
     from fedfdp.engines.flower.worker import serve
 
@@ -50,7 +50,7 @@ def _serve(path: Path, poll: float, parent: int | None) -> None:
     if config.threads:
         torch.set_num_threads(config.threads)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with Node(config) as holder:
+    with open_node(config) as holder:
         try:
             serve(holder, poll=poll, parent=parent)
         except KeyboardInterrupt:

@@ -39,8 +39,8 @@ def _coordinate(source: str, overrides: list[str], out: Path | None, resume: Pat
 
     from fedfdp.cli.progress import Watcher
     from fedfdp.core.errors import RunError
-    from fedfdp.engines.flower.deploy import listening
-    from fedfdp.engines.flower.server_app import Network, coordinate, load
+    from fedfdp.deploy.coordinator import Network, coordinate, load
+    from fedfdp.engines.flower.superlink import listening
     from fedfdp.runs.build import free_folder
 
     if resume is not None and out is not None:

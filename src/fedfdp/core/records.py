@@ -103,8 +103,8 @@ def _decode(kind: Any, value: Any, path: str, tensors: dict[str, Tensor]) -> Any
         return _decode(next(a for a in arguments if a is not type(None)), value, path, tensors)
     if kind is Tensor:
         return tensors[path or "."]
-    if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
+    if dataclasses.is_dataclass(origin or kind):
+        hints = _hints(kind)
         unknown = set(value) - set(hints)
         if unknown:
             raise ValueError(f"{path}/{min(unknown)} is not part of it")
@@ -120,3 +120,19 @@ def _decode(kind: Any, value: Any, path: str, tensors: dict[str, Tensor]) -> Any
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ValueError(f"{path} should be {kind.__name__}, is {value!r}")
     return value
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    """The types of a dataclass's fields; of a generic one, `Box[int]`, with its parameters filled in."""
+    origin = typing.get_origin(kind)
+    if origin is None:
+        return typing.get_type_hints(kind)
+    given = dict(zip(origin.__parameters__, typing.get_args(kind), strict=True))
+
+    def filled(hint: Any) -> Any:
+        if isinstance(hint, TypeVar):
+            return given[hint]
+        open_ones = getattr(hint, "__parameters__", ())
+        return hint[tuple(given[parameter] for parameter in open_ones)] if open_ones else hint
+
+    return {name: filled(hint) for name, hint in typing.get_type_hints(origin).items()}

@@ -103,9 +103,24 @@ class Federation:
         return len(self.clients)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The clients' names, in the order of summation."""
+        return tuple(client.name for client in self.clients)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """n_i of each client: its training records, or the persons they are of."""
+        return tuple(client.size for client in self.clients)
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one record."""
         return tuple(self.x.shape[1:])
+
+    @property
+    def tokens(self) -> bool:
+        """Whether records are token numbers."""
+        return not self.x.is_floating_point()
 
     @property
     def outputs(self) -> int:
@@ -124,6 +139,15 @@ class Federation:
             raise DataError(f"{self.name} is for regression: it has no classes to count")
         shards = [getattr(client, part) for client in self.clients]
         return np.stack([torch.bincount(s.y[s.index], minlength=self.classes).numpy() for s in shards])
+
+    def holdings(self) -> dict[str, list[Any] | None]:
+        """Who holds how many records, and of which classes: what clients.json of a run holds."""
+        return {
+            "names": list(self.names),
+            "train": [len(client.train) for client in self.clients],
+            "test": [len(client.test) for client in self.clients],
+            "classes": None if self.classes is None else self.class_counts().tolist(),
+        }
 
     def fingerprint(self) -> str:
         """SHA-256 of every record and of who holds which: equal only for the same data dealt out the same way."""

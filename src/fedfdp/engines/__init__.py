@@ -1,1 +1,63 @@
+"""Ways to reach the clients of a round, by name or by import path. A new one is a file here and a line in `ENGINES`."""
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from fedfdp.core.errors import SettingError, nearest
+from fedfdp.core.importing import imported
+
+if TYPE_CHECKING:
+    from fedfdp.algorithms.base import Algorithm
+    from fedfdp.data import Federation
+    from fedfdp.models.learner import Learner
+    from fedfdp.privacy.dpsgd import DPSGD
+    from fedfdp.privacy.ledger.ledger import LedgerBook
+    from fedfdp.privacy.noise.randomness import Randomness
+    from fedfdp.training.protocols import Engine
+
+
+class EngineFactory(Protocol):
+    """A class or a function that makes the engine of one run from what the run gives it."""
+
+    def __call__(
+        self,
+        federation: "Federation",
+        learner: "Learner",
+        algorithm: "Algorithm",
+        /,
+        *,
+        privacy: "DPSGD | None",
+        randomness: "Randomness",
+        book: "LedgerBook | None",
+        fused: bool,
+    ) -> "Engine":
+        """`book` holds every client's ledger: it is charged before a batch is drawn. None without privacy."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """An engine by name: where its factory is, or what starts it where records are not in this process."""
+
+    place: str = ""  # package.module:name, imported when it is first used
+    instead: str = ""
+
+
+ENGINES = {
+    "local": Known("fedfdp.engines.local:LocalEngine"),
+    "flower": Known(instead="start it with fedfdp server, or try it on one machine with fedfdp deploy local"),
+}
+
+
+def check_engine(name: str) -> None:
+    """Raises for a name that is neither known nor an import path."""
+    if name not in ENGINES and ":" not in name:
+        raise SettingError("engine", name, nearest(name, ENGINES), "or package.module:Class")
+
+
+def find_engine(name: str) -> EngineFactory:
+    """The factory of an engine whose clients are all in this process."""
+    check_engine(name)
+    known = ENGINES.get(name, Known(name))
+    if not known.place:
+        raise SettingError("engine", name, "not run by this command", known.instead)
+    return imported(known.place, "engine", "Class")  # type: ignore[no-any-return]

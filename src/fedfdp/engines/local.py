@@ -27,6 +27,7 @@ from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import Key, Randomness
 from fedfdp.training.client import Answer, LocalClient, Prefetched, exact, named_like, noise_gradients_
+from fedfdp.training.protocols import Engine
 
 WAVE_RECORDS = 4096  # records whose clipped sums are computed in one pass …
 WAVE_BYTES = 128 * 2**20  # … and the memory that the sums of a pass may take
@@ -34,7 +35,7 @@ SMALL_MODEL = 2**17  # weights; then the rest of a client's round takes longer t
 NOISED_NUMBERS = 2**20  # of small models, at a time
 
 
-class LocalEngine:
+class LocalEngine(Engine):
     """Runs a method's clients on a federation held in memory."""
 
     def __init__(
@@ -55,7 +56,6 @@ class LocalEngine:
         self.randomness = randomness
         by_record = all(client.train.unit is None for client in federation.clients)
         self.fused = fused and privacy is not None and not learner.stochastic and by_record
-        self.clients: Sequence[str] = [client.name for client in federation.clients]
         self.unable: set[str] = set()
         self.local_losses: dict[str, float] = {}  # of the clients' own updated models, where a round was watched
 
@@ -67,7 +67,7 @@ class LocalEngine:
         if self.privacy is not None:
             self._check(broadcast)
         request = self._request(broadcast) if self.privacy else None
-        wanted = set(self.clients if asked is None else asked)
+        wanted = set(self.federation.names if asked is None else asked)
         for wave in self._waves([client for client in self.federation.clients if client.name in wanted]):
             clients = []
             for data in wave:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -20,6 +21,26 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "mlp": mlp,
     "linear": linear,
 }
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is trained: a built-in model by name, or `package.module:Class` with its arguments."""
+
+    name: str = "small-cnn"  # fedfdp models list shows them
+    arguments: dict[str, Any] = field(default_factory=dict)  # of the model's function or class
+    trainable: tuple[str, ...] | None = None  # layers such as "head": the rest is frozen; None: as the model comes
+
+    def build(self, *, input_shape: tuple[int, ...], outputs: int, seed: int) -> nn.Module:
+        """The model for such records, initialised from the seed."""
+        return build(
+            self.name,
+            input_shape=input_shape,
+            outputs=outputs,
+            seed=seed,
+            arguments=self.arguments,
+            trainable=self.trainable,
+        )
 
 
 def build(

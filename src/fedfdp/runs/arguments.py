@@ -27,11 +27,13 @@ _KINDS: dict[str, tuple[Any, str, str]] = {
     "metric": ((str, Callable), "a name or a function of (outputs, targets)", "loss and accuracy are the names"),
     "seed": (int, "a whole number", "0 is usual"),
     "eval_every": (Integral, "a whole number of rounds", "leave it out for about 15 looks"),
+    "engine": ((str, Callable), "an engine's name, or what makes one", "as 'local', or a class as LocalEngine is"),
     "out": ((str, Path), "the path of a folder", "leave it out to write nothing"),
     "config": (Mapping, "the settings that the folder keeps, by section", "leave it out"),
     "on_update": (Callable, "a function of a fedfdp.Update", "leave it out"),
 }
-_OPEN = {"algorithm", "privacy", "server", "participation", "loss", "eval_every", "out", "config", "on_update"}
+_OPEN = {"algorithm", "privacy", "server", "participation", "loss", "eval_every", "engine"}
+_OPEN |= {"out", "config", "on_update"}
 _RANDOMNESS = ("seeded", "secure")
 
 

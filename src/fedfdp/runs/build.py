@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from fedfdp import data, models
+from fedfdp import data
 from fedfdp.core.errors import DataError, RunError, SettingError
 from fedfdp.data import Federation
 from fedfdp.data.files.content import content_of
@@ -17,6 +17,7 @@ from fedfdp.data.from_files import open_records, place_of
 from fedfdp.data.holders import federation_of_records
 from fedfdp.data.named.catalog import named
 from fedfdp.data.schema import Estimate, Range
+from fedfdp.engines import find_engine
 from fedfdp.models.learner import loss_at
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
@@ -70,14 +71,7 @@ def pinned(runs: Sequence[Config]) -> list[Config]:
 
 def model_of(config: Config, federation: Federation) -> nn.Module:
     """The model of a run, before training."""
-    return models.build(
-        config.model.name,
-        input_shape=federation.input_shape,
-        outputs=federation.outputs,
-        seed=config.seed,
-        arguments=config.model.arguments,
-        trainable=config.model.trainable,
-    )
+    return config.model.build(input_shape=federation.input_shape, outputs=federation.outputs, seed=config.seed)
 
 
 def launch(
@@ -89,9 +83,7 @@ def launch(
     on_update: Callable[[Update], None] | None = None,
 ) -> Result:
     """Runs a config in this process; with `out` into that folder."""
-    if config.engine != "local":
-        fix = "start it with fedfdp server, or try it on one machine with fedfdp deploy local"
-        raise SettingError("engine", config.engine, "not run by this command", fix)
+    engine = find_engine(config.engine)
     config = config.resolved()
     if resume and out is not None:  # a private range is estimated once
         kept = RunFolder.find(out).config().get("data", {}).get("estimate", {})
@@ -111,6 +103,7 @@ def launch(
         seed=config.seed,
         randomness=config.randomness,
         eval_every=config.eval_every,
+        engine=engine,
         fused=config.fused,
         device=config.device,
         threads=config.threads,

@@ -18,7 +18,9 @@ from fedfdp.core.settings import parse, plain
 from fedfdp.data.files.paths import looks_like_path
 from fedfdp.data.named.catalog import named
 from fedfdp.data.schema import Facts
+from fedfdp.engines import check_engine
 from fedfdp.engines.flower.settings import Flower
+from fedfdp.models import Model
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.training.budget import resolve_privacy
 from fedfdp.training.participation import Participation
@@ -58,15 +60,6 @@ class Data(Facts):
 
 
 @dataclass(frozen=True)
-class Model:
-    """What is trained: a built-in model by name, or `package.module:Class` with its arguments."""
-
-    name: str = "small-cnn"  # fedfdp models list shows them
-    arguments: dict[str, Any] = field(default_factory=dict)  # of the model's function or class
-    trainable: tuple[str, ...] | None = None  # layers such as "head": the rest is frozen; None: as the model comes
-
-
-@dataclass(frozen=True)
 class Config:
     """A whole run. Of ε, σ and rounds one may be None until `resolved`."""
 
@@ -74,7 +67,7 @@ class Config:
     seed: int = 0  # of batches, noise, weights and partition
     rounds: int | None = None  # None: as many as the budget allows
     eval_every: int | None = None  # rounds between evaluations; None: about 15 in all
-    engine: Literal["local", "flower"] = "local"  # all clients in this process, or across machines
+    engine: str = "local"  # all clients in this process; flower: across machines; or package.module:Class
     fused: bool = True  # whether many clients are computed in one pass
     device: str = "cpu"  # cpu, cuda or auto
     randomness: Literal["seeded", "secure"] = "seeded"  # secure: from the operating system, never repeated
@@ -95,6 +88,7 @@ class Config:
         require(every is None or every >= 1, "eval_every", every, "1 or more", "leave it out for about 15 looks")
         fits = self.threads is None or 1 <= self.threads <= 1024
         require(fits, "threads", self.threads, "from 1 to 1024", "leave it out for one a core")
+        check_engine(self.engine)
         require(0 <= self.seed < 2**63, "seed", self.seed, "from 0 to 2^63 − 1", "0 is usual")
 
     def resolved(self) -> "Config":

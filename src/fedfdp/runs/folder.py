@@ -6,9 +6,9 @@ import json
 import os
 import shutil
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import safetensors.torch
 import tomli_w
@@ -21,6 +21,9 @@ from fedfdp.core.errors import RunError
 CONFIG, METRICS, CHECKPOINT = "config.toml", "metrics.jsonl", "checkpoint"
 SUMMARY, MODEL, LEDGER, IDENTITY = "summary.json", "model.safetensors", "ledger.jsonl", "run.json"
 PRIVACY_JSON, PRIVACY_PAGE, CLIENTS = "privacy.json", "privacy.md", "clients.json"
+
+Json: TypeAlias = dict[str, Any]  # what a file of JSON or TOML holds
+R = TypeVar("R")
 
 
 class RunFolder:
@@ -38,14 +41,14 @@ class RunFolder:
             raise RunError(f"{path} is not a run folder: it has no {IDENTITY}; give the folder of a fedfdp run")
         return cls(path)
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Json:
         """The settings that the run was started with."""
         try:
             return tomllib.loads((self.path / CONFIG).read_text(encoding="utf-8"))
         except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise RunError(f"{self.path / CONFIG} cannot be read: {error}; start the run anew elsewhere") from None
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Json:
         """Digests of settings, data, model, loss and method: by them a run is known when it is resumed."""
         return self._json(IDENTITY)
 
@@ -60,15 +63,15 @@ class RunFolder:
             raise RunError(f"{self.path} is not finished; continue it with: fedfdp run --resume {self.path}")
         return self._json(SUMMARY)
 
-    def clients(self) -> dict[str, Any] | None:
+    def clients(self) -> Json | None:
         """Who takes part and what they hold; None in folders of runs that did not note it."""
         return self._json(CLIENTS) if (self.path / CLIENTS).is_file() else None
 
-    def privacy(self) -> dict[str, Any] | None:
+    def privacy(self) -> Json | None:
         """The privacy statement; None where there is no privacy, or none was written yet."""
         return self._json(PRIVACY_JSON) if (self.path / PRIVACY_JSON).is_file() else None
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[Json]:
         """One entry an evaluation; a torn last line, of a run that was killed while writing it, is passed over."""
         path = self.path / METRICS
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
@@ -78,9 +81,9 @@ class RunFolder:
                 found.append(json.loads(line))
         return found
 
-    def _json(self, name: str) -> dict[str, Any]:
+    def _json(self, name: str) -> Json:
         try:
-            content: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+            content: Json = json.loads((self.path / name).read_text(encoding="utf-8"))
             return content
         except (OSError, json.JSONDecodeError) as error:
             raise RunError(f"{self.path / name} cannot be read: {error}; start the run anew elsewhere") from None
@@ -88,7 +91,7 @@ class RunFolder:
     # Writing --------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, path: Path, config: dict[str, Any], identity: dict[str, Any]) -> "RunFolder":
+    def create(cls, path: Path, config: Mapping[str, object], identity: Mapping[str, str]) -> "RunFolder":
         """A new run. A folder that holds one already, or anything else, is left alone."""
         if (path / IDENTITY).exists():
             raise RunError(f"{path} holds a run already; continue it with --resume {path}, or give another --out")
@@ -107,7 +110,7 @@ class RunFolder:
                 shutil.rmtree(beside, ignore_errors=True)
         return folder
 
-    def check_identity(self, identity: dict[str, Any]) -> None:
+    def check_identity(self, identity: Mapping[str, str]) -> None:
         """Raises unless the folder belongs to this very run."""
         stored = self.identity()
         for key, value in identity.items():
@@ -155,7 +158,7 @@ class RunFolder:
         payload = records.to_bytes(progress)
         self.write(CHECKPOINT, hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
 
-    def load_checkpoint(self, kind: type[Any]) -> Any:
+    def load_checkpoint(self, kind: type[R]) -> R | None:
         """The last checkpoint, or None where there is none yet."""
         path = self.path / CHECKPOINT
         if not path.exists():
@@ -165,7 +168,7 @@ class RunFolder:
             raise RunError(f"{path} is corrupt (its checksum does not fit); start the run anew with another --out")
         return records.from_bytes(kind, payload)
 
-    def append_metrics(self, entry: dict[str, Any]) -> None:
+    def append_metrics(self, entry: Json) -> None:
         """One evaluation more."""
         with open(self.path / METRICS, "a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
@@ -175,7 +178,7 @@ class RunFolder:
         kept = [json.dumps(entry) + "\n" for entry in self.metrics() if entry["round"] <= round]
         self.write(METRICS, "".join(kept).encode())
 
-    def finish(self, summary: dict[str, Any], weights: dict[str, Tensor]) -> None:
+    def finish(self, summary: Json, weights: dict[str, Tensor]) -> None:
         """The model first: a summary says that all is there."""
         apart = {name: t.clone(memory_format=torch.contiguous_format) for name, t in weights.items()}  # tied ones too
         self.write(MODEL, safetensors.torch.save(apart))

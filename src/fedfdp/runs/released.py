@@ -17,10 +17,9 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from fedfdp import models
 from fedfdp.core.errors import RunError, SettingError
 from fedfdp.core.settings import parse
-from fedfdp.runs.config import Model
+from fedfdp.models import Model
 from fedfdp.runs.folder import MODEL, RunFolder
 
 SUFFIXES = (".safetensors", ".pt", ".pt2", ".onnx")
@@ -46,14 +45,7 @@ def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
                 f"{run} was trained from Python, on a module of yours; give it: fedfdp.load({str(run)!r}, net)"
             )
         wanted = parse(Model, section, "model")
-        model = models.build(
-            wanted.name,
-            input_shape=tuple(task["input_shape"]),
-            outputs=task["outputs"],
-            seed=0,
-            arguments=wanted.arguments,
-            trainable=wanted.trainable,
-        )
+        model = wanted.build(input_shape=tuple(task["input_shape"]), outputs=task["outputs"], seed=0)
     try:
         model.load_state_dict(_weights(folder))
     except RuntimeError as error:

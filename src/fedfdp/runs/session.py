@@ -1,4 +1,4 @@
-"""One run while it goes on: drives the trainer, keeps the folder and the statement up to date, and sums up at the end.
+"""A run while it goes on: it drives the trainer, keeps folder and statement up to date, and sums up at the end.
 
 What was spent is durable before anything that came of it is written.
 """
@@ -7,7 +7,7 @@ import json
 import math
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -19,13 +19,11 @@ from torch import nn
 from fedfdp.algorithms import algorithm_name
 from fedfdp.core import weights
 from fedfdp.core.errors import RunError
-from fedfdp.data import Federation
-from fedfdp.engines.local import LocalEngine
 from fedfdp.models.learner import Learner
-from fedfdp.privacy.ledger.ledger import LedgerBook
-from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, RunFolder
+from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json, RunFolder
 from fedfdp.runs.statement import statement
-from fedfdp.training.rounds import Late, Progress, Step, Trainer
+from fedfdp.training.protocols import Accounts
+from fedfdp.training.rounds import Step, Trainer
 
 CHECKPOINT_SECONDS = 15.0
 
@@ -51,22 +49,19 @@ class Update:
 
 
 class Session:
-    """One call of `train`: drives the trainer, keeps the folder up to date, and sums up."""
+    """One run of a trainer, from its checkpoint or its start to its end."""
 
     def __init__(
         self,
         trainer: Trainer,
         learner: Learner,
-        federation: Federation,
-        engine: LocalEngine,
-        book: LedgerBook | None,
+        accounts: Accounts | None,
         folder: RunFolder | None,
-        identity: dict[str, str],
+        identity: Mapping[str, str],
     ) -> None:
-        self.trainer, self.learner, self.federation = trainer, learner, federation
-        self.privacy, self.repeatable = engine.privacy, engine.randomness.repeatable
-        self.book, self.folder, self.identity = book, folder, identity
-        self.history: list[dict[str, Any]] = []
+        self.trainer, self.plan, self.members, self.engine = trainer, trainer.plan, trainer.members, trainer.engine
+        self.learner, self.accounts, self.folder, self.identity = learner, accounts, folder, identity
+        self.history: list[Json] = []
 
     def go(self, on_update: Callable[[Update], None] | None) -> Result:
         self._restore()
@@ -75,11 +70,12 @@ class Session:
             for step in self.trainer.run():
                 if step.evaluation is not None:
                     self._record(step)
-                if step.evaluation is not None or time.monotonic() - saved > CHECKPOINT_SECONDS:
+                due = self.engine.saves_every_round or time.monotonic() - saved > CHECKPOINT_SECONDS
+                if step.evaluation is not None or due:
                     self._save()
                     saved = time.monotonic()
                 if on_update is not None:
-                    budget = self.privacy.epsilon if self.privacy else None
+                    budget = self.plan.privacy.epsilon if self.plan.privacy else None
                     on_update(Update(step, self._epsilon(final=False), budget, self.history))
         except KeyboardInterrupt:
             self._save()
@@ -92,35 +88,32 @@ class Session:
             return
         progress = self.folder.load_checkpoint(self.trainer.progress_type())
         if progress is not None:
-            if self.book is not None and self.book.charged() < progress.charged:
+            if self.accounts is not None and self.accounts.charged() < progress.charged:
                 raise RunError(
                     f"{self.folder.path / LEDGER} shows less than what was spent when the checkpoint was written "
-                    f"({self.book.charged()} of {progress.charged} charges): it is missing or an older copy; put the "
-                    f"right one back, or start the run anew with another --out"
+                    f"({self.accounts.charged()} of {progress.charged} charges): it is missing or an older copy; put "
+                    f"the right one back, or start the run anew with another --out"
                 )
-            late = tuple(Late(reply.made, reply.due, reply.upload) for reply in progress.late)
-            self.trainer.progress = Progress(
-                progress.state, progress.server, progress.memories, late, progress.seconds, progress.charged
-            )
+            self.trainer.progress = progress
         self.folder.forget_metrics_after(self.trainer.progress.state.round)
-        self.folder.write(CLIENTS, json.dumps(holdings(self.federation)).encode())
+        self.folder.write(CLIENTS, json.dumps(self.members.holdings()).encode())
         self.history = self.folder.metrics()
 
     def _record(self, step: Step) -> None:
-        """What was spent is durable before anything that came of it is."""
+        """Notes an evaluation, once what was spent for it is durable."""
         assert step.evaluation is not None
-        if self.book is not None:
-            self.book.sync()
+        if self.accounts is not None:
+            self.accounts.sync()
         clients = step.evaluation.clients
         own = clients.performance
         entry = {
             "round": step.round,
-            **finite(step.evaluation.measures),
+            **{name: _finite(value) for name, value in step.evaluation.measures.items()},
             "epsilon": self._epsilon(final=False),
             "clients": {
-                "loss": [finite_or_none(v) for v in clients.losses.tolist()],
-                "accuracy": [finite_or_none(v) for v in clients.accuracies.tolist()],
-                **({} if own is None else {"performance": [finite_or_none(v) for v in own.tolist()]}),
+                "loss": [_finite(v) for v in clients.losses.tolist()],
+                "accuracy": [_finite(v) for v in clients.accuracies.tolist()],
+                **({} if own is None else {"performance": [_finite(v) for v in own.tolist()]}),
             },
         }
         self.history.append(entry)
@@ -129,23 +122,22 @@ class Session:
 
     def _save(self) -> None:
         if self.folder is not None:
-            if self.book is not None:
-                self.book.sync()
-            charged = self.book.charged() if self.book is not None else 0
+            if self.accounts is not None:
+                self.accounts.sync()
+            charged = self.accounts.charged() if self.accounts is not None else 0
             self.folder.save_checkpoint(replace(self.trainer.progress, charged=charged))
 
     def _epsilon(self, *, final: bool) -> float | None:
-        if self.book is None:
+        if self.accounts is None:
             return None
-        return self.book.epsilon() if final else self.book.epsilon_upper_bound()
+        return self.accounts.epsilon() if final else self.accounts.epsilon_upper_bound()
 
     def _finish(self) -> Result:
-        trainer = self.trainer
-        if not self.history or self.history[-1]["round"] != trainer.progress.state.round:
-            done = trainer.progress.state.round
-            self._record(Step(done, trainer.rounds, 0, trainer.evaluate(last=True)))
-        if self.book is not None:
-            self.book.sync()
+        trainer, done = self.trainer, self.trainer.progress.state.round
+        if not self.history or self.history[-1]["round"] != done:
+            self._record(Step(done, self.plan.rounds, 0, trainer.evaluate(last=True)))
+        if self.accounts is not None:
+            self.accounts.sync()
         summary = self._summary()
         self._write_statement()
         self.learner.load(trainer.released)
@@ -155,89 +147,57 @@ class Session:
         return Result(model, summary, self.history, self.folder.path if self.folder else None)
 
     def _write_statement(self) -> None:
-        if self.folder is None or self.book is None or self.privacy is None:
+        if self.folder is None or self.accounts is None or self.plan.privacy is None:
             return
+        facts = self.engine.facts()
         made = statement(
-            self.trainer.algorithm,
-            algorithm_name(self.trainer.algorithm),
-            self.privacy,
-            self.book,
-            {client.name: client.size for client in self.federation.clients},
+            self.plan.algorithm,
+            algorithm_name(self.plan.algorithm),
+            self.plan.privacy,
+            self.accounts,
+            dict(zip(self.members.names, self.members.sizes, strict=True)),
             rounds=self.trainer.progress.state.round,
-            repeatable=self.repeatable,
-            before=isinstance(self.federation, Federation) and bool(self.federation.before),
-            unit=self.federation.unit,
-            **self._about_clients(),
+            repeatable=self.plan.repeatable,
+            before=bool(self.members.before),
+            unit=self.members.unit,
+            evaluated=facts.evaluated,
+            remarks=facts.remarks,
         )
         self.folder.write(PRIVACY_JSON, made.to_json().encode())
         self.folder.write(PRIVACY_PAGE, made.to_markdown().encode())
 
-    def _about_clients(self) -> dict[str, Any]:
-        """What only an engine with clients elsewhere has to say in the statement."""
-        return {}
-
-    def _summary(self) -> dict[str, Any]:
+    def _summary(self) -> Json:
         last = {name: value for name, value in self.history[-1].items() if name not in ("round", "epsilon", "clients")}
-        progress = self.trainer.progress
+        progress, privacy, members = self.trainer.progress, self.plan.privacy, self.members
         return {
             **last,
             "epsilon": self._epsilon(final=True),
-            "delta": self.privacy.delta if self.privacy else None,
+            "delta": privacy.delta if privacy else None,
             "rounds": progress.state.round,
             "seconds": round(progress.seconds, 3),
-            "algorithm": algorithm_name(self.trainer.algorithm),
-            "clients": len(self.federation),
+            "algorithm": algorithm_name(self.plan.algorithm),
+            "clients": len(members.names),
             "records": progress.state.population.records,
             "weights": weights.size(self.trainer.released),
-            "sigma": self.privacy.sigma if self.privacy else None,
-            "epsilon_budget": self.privacy.epsilon if self.privacy else None,
-            "accountant": self.privacy.accountant if self.privacy else None,
-            "data": self.federation.name,
-            "task": task_of(self.federation),
+            "sigma": privacy.sigma if privacy else None,
+            "epsilon_budget": privacy.epsilon if privacy else None,
+            "accountant": privacy.accountant if privacy else None,
+            "data": members.name,
+            "task": {  # enough to build the model again without the records
+                "input_shape": list(members.input_shape),
+                "classes": members.classes,
+                "outputs": members.outputs,
+                "tokens": members.tokens,
+            },
             "metric": self.trainer.evaluator.performance.name,
             "evaluation_share": round(self.trainer.evaluating / max(progress.seconds, 1e-9), 4),
             "threads": torch.get_num_threads(),
-            "identity": self.identity,
+            "identity": dict(self.identity),
             "versions": {"fedfdp": version("fedfdp"), "torch": torch.__version__, "python": platform.python_version()},
+            **self.engine.facts().summary,
         }
 
 
-def holdings(federation: Federation) -> dict[str, Any]:
-    """Who takes part with how many records; of which classes only where all records are here, as in a simulation."""
-    here = isinstance(federation, Federation)
-    return {
-        "names": [client.name for client in federation.clients],
-        "train": [len(client.train) if here else client.size for client in federation.clients],
-        "test": [len(client.test) for client in federation.clients] if here else None,
-        "classes": federation.class_counts().tolist() if here and federation.classes is not None else None,
-    }
-
-
-def task_of(records: Any) -> dict[str, Any]:
-    """What a model for a federation's records takes and gives: enough to build it again without them."""
-    if isinstance(records, Federation):
-        tokens = not records.x.is_floating_point()
-    else:
-        records = records.like  # what the nodes said of themselves
-        tokens = records.tokens
-    known = {"input_shape": list(records.input_shape), "classes": records.classes, "outputs": records.outputs}
-    return known | {"tokens": tokens}
-
-
-def finite(values: dict[str, float]) -> dict[str, float | None]:
+def _finite(value: float) -> float | None:
     """NaN and infinities have no place in JSON: they become null."""
-    return {name: finite_or_none(value) for name, value in values.items()}
-
-
-def finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def open_folder(path: Path, resume: bool, config: dict[str, Any], identity: dict[str, str]) -> RunFolder:
-    if not resume:
-        return RunFolder.create(path, config, identity)
-    folder = RunFolder.find(path)
-    folder.check_identity(identity)
-    if folder.finished:
-        raise RunError(f"{path} is finished; there is nothing to resume: see fedfdp show {path}")
-    return folder

@@ -14,7 +14,7 @@ from typing import Any
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.privacy.accounting import delta_warning
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.ledger.ledger import LedgerBook
+from fedfdp.training.protocols import Accounts
 
 _MEANING = {
     "update": "the change of the model's weights, made of clipped and noised gradient sums",
@@ -215,7 +215,7 @@ def statement(
     algorithm: Algorithm,
     name: str,
     privacy: DPSGD,
-    book: LedgerBook,
+    book: Accounts,
     records: dict[str, int],
     *,
     rounds: int,

@@ -1,4 +1,4 @@
-"""`train`: a model, a federation and a method in; a trained model and its measures out. The one way to run things."""
+"""`train`: a model, a federation and a method in; a trained model and its measures out."""
 
 import copy
 import hashlib
@@ -6,8 +6,8 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,12 +17,12 @@ from torch import nn
 
 from fedfdp import models
 from fedfdp.algorithms import Algorithm, FedFDP, algorithm_settings
-from fedfdp.algorithms.base import Population
-from fedfdp.core.errors import RunError, SettingError, nearest
+from fedfdp.core.errors import RunError, SettingError, nearest, require
 from fedfdp.core.identity import examine
 from fedfdp.core.records import digest
 from fedfdp.core.settings import plain
 from fedfdp.data import Federation
+from fedfdp.engines import EngineFactory, find_engine
 from fedfdp.engines.local import LocalEngine
 from fedfdp.fairness.performance import Metric, Performance
 from fedfdp.models.learner import Learner, LossFunction, check_loss, cross_entropy, squared_error
@@ -32,12 +32,14 @@ from fedfdp.privacy.ledger.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import FRESH, STREAMS, Seeded
 from fedfdp.privacy.noise.secure import Secure
 from fedfdp.runs.arguments import check_arguments
+from fedfdp.runs.assemble import Started, carry_out
 from fedfdp.runs.folder import LEDGER
-from fedfdp.runs.session import Result, Session, Update, open_folder
+from fedfdp.runs.session import Result, Update
 from fedfdp.training.budget import resolve_privacy
-from fedfdp.training.evaluation import Evaluator
+from fedfdp.training.evaluation import LocalEvaluator
 from fedfdp.training.participation import Participation
-from fedfdp.training.rounds import Progress, Trainer
+from fedfdp.training.protocols import Engine
+from fedfdp.training.rounds import Plan
 from fedfdp.training.server_optimizer import ServerOptimizer
 
 MOST_THREADS = 16
@@ -57,6 +59,7 @@ def train(
     seed: int = 0,
     randomness: Literal["seeded", "secure"] = "seeded",
     eval_every: int | None = None,
+    engine: str | EngineFactory | None = None,
     fused: bool = True,
     device: str = "cpu",
     threads: int | None = None,
@@ -83,6 +86,8 @@ def train(
         randomness: "secure" draws batches and noise from the operating system: nothing is repeated then, and a round
             that is resumed is paid for again.
         eval_every: rounds between two evaluations; None: about 15 evaluations in all.
+        engine: how clients are reached: None or "local", all in this process; "package.module:Class"; or a class or
+            function that is called as `LocalEngine` is, and gives an `Engine`.
         fused: whether many clients are computed in one pass; False is slower, and the same but for rounding.
         device: "cpu", "cuda" or "auto".
         threads: None: one per core.
@@ -104,25 +109,28 @@ def train(
     (5, True)
     """
     check_arguments(locals())
-    algorithm, server, participation = (
-        algorithm or FedFDP(),
-        server or ServerOptimizer(),
-        participation or Participation(),
-    )
+    algorithm, server = algorithm or FedFDP(), server or ServerOptimizer()
+    participation = participation or Participation()
+    factory = find_engine(engine or "local") if engine is None or isinstance(engine, str) else engine
     algorithm.check_privacy(privacy)
-    share, released = participation.fraction, federation.before
-    privacy, rounds = resolve_privacy(privacy, algorithm, rounds, share=share, before=released)
+    share = participation.fraction
+    privacy, rounds = resolve_privacy(privacy, algorithm, rounds, share=share, before=federation.before)
     eval_every = eval_every or max(1, math.ceil(rounds / 15))
     classes = federation.classes
     untouched, model = model, copy.deepcopy(model)
-    given = {"input_shape": federation.input_shape, "tokens": not federation.x.is_floating_point()}
-    models.check_output(model, **given, outputs=federation.outputs, classification=classes is not None)  # type: ignore[arg-type]
+    models.check_output(
+        model,
+        input_shape=federation.input_shape,
+        outputs=federation.outputs,
+        classification=classes is not None,
+        tokens=federation.tokens,
+    )
     if loss is not None:
         check_loss(loss, federation.y, federation.outputs)
     performance = Performance.of(metric)
     performance.check(classes)
     learner = Learner(model, loss or (squared_error if classes is None else cross_entropy), device=_device(device))
-    first = learner.initial()
+    own = None if factory is LocalEngine else examine(factory, "engine")
     settings = {
         "algorithm": algorithm_settings(algorithm),
         "privacy": plain(privacy) if privacy else {},
@@ -132,59 +140,69 @@ def train(
         "seed": seed,
         "fused": fused,
         "randomness": randomness,
+        **({} if own is None else {"engine": _name_of(factory)}),
     }
     identity = {
         "streams": STREAMS if randomness == "seeded" else FRESH,
         "settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
         "data": federation.fingerprint(),
-        "weights": digest(first),
+        "weights": digest(learner.initial()),
         "method": examine(type(algorithm)).digest,
         **learner.identity,
+        **({} if own is None else {"engine": own.digest}),
     }
-    if learner.unknown and (resume or randomness == "seeded"):
-        _cannot_repeat(learner.unknown, resume, out)
+    unknown = learner.unknown or (own.unknown if own is not None else "")
+    if unknown and (resume or randomness == "seeded"):
+        _cannot_repeat(unknown, resume, out)
     _check_budgets(privacy, federation)
-    sizes = [client.size for client in federation.clients]
-    start = algorithm.init(first, Population(len(federation), sum(sizes), min(sizes), classes), privacy)
-    # All that can be refused was: from here on there may be a folder.
-    before = torch.get_num_threads()
-    with ExitStack() as stack:
-        torch.set_num_threads(allowed_threads(threads) or default_threads())
-        stack.callback(torch.set_num_threads, before)
-        folder = None
-        if out is not None:
-            folder = open_folder(Path(out), resume, config or settings, identity)
-            stack.enter_context(folder.locked())
-        book = None
-        if privacy is not None:
-            book = stack.enter_context(
-                LedgerBook.open(
-                    folder.path / LEDGER if folder else None,
-                    data=identity["data"],
-                    config=identity["settings"],
-                    delta=privacy.delta,
-                    accountant="filter" if algorithm.adaptive else privacy.accountant,
-                    budgets={client.name: privacy.budget(client.name) for client in federation.clients},
-                    sync=False,
-                )
-            )
-            for client in federation.clients if released else ():  # free when a resumed run comes here again
-                book.ledger(client.name).charge_before("ranges", released)
-        source = Secure() if randomness == "secure" else Seeded(seed)
-        engine = LocalEngine(federation, learner, algorithm, privacy=privacy, randomness=source, book=book, fused=fused)
-        trainer = Trainer(
-            algorithm,
-            engine,
-            Evaluator(learner, federation, performance),
-            server=server,
-            participation=participation,
-            seed=seed,
-            progress=Progress(start),
-            rounds=rounds,
-            eval_every=eval_every,
-        )
-        result = Session(trainer, learner, federation, engine, book, folder, identity).go(on_update)
-        return replace(result, model=_handed_out(untouched, result.model))
+    repeatable = randomness == "seeded"
+    plan = Plan(algorithm, privacy, server, participation, rounds, eval_every, seed, repeatable)
+
+    @contextmanager
+    def start(folder: Path | None) -> Iterator[Started]:
+        with _ledgers(plan, federation, identity, folder) as book:
+            source = Seeded(seed) if repeatable else Secure()
+            made = factory(federation, learner, algorithm, privacy=privacy, randomness=source, book=book, fused=fused)
+            derive = "derive it from fedfdp.training.protocols.Engine"
+            require(isinstance(made, Engine), "engine", type(made), "what it makes is no engine", derive)
+            yield Started(made, LocalEvaluator(learner, federation, performance), book)
+
+    result = carry_out(
+        plan,
+        federation,
+        learner,
+        start,
+        identity=identity,
+        config=config or settings,
+        out=None if out is None else Path(out),
+        resume=resume,
+        threads=allowed_threads(threads) or default_threads(),
+        on_update=on_update,
+    )
+    return replace(result, model=_handed_out(untouched, result.model))
+
+
+@contextmanager
+def _ledgers(
+    plan: Plan, federation: Federation, identity: Mapping[str, str], folder: Path | None
+) -> Iterator[LedgerBook | None]:
+    """Every client's ledger, charged with what was released before training; None without privacy."""
+    privacy = plan.privacy
+    if privacy is None:
+        yield None
+        return
+    with LedgerBook.open(
+        folder / LEDGER if folder else None,
+        data=identity["data"],
+        config=identity["settings"],
+        delta=privacy.delta,
+        accountant="filter" if plan.algorithm.adaptive else privacy.accountant,
+        budgets={name: privacy.budget(name) for name in federation.names},
+        sync=False,
+    ) as book:
+        for name in federation.names if federation.before else ():  # free when a resumed run comes here again
+            book.ledger(name).charge_before("ranges", federation.before)
+        yield book
 
 
 def _handed_out(untouched: nn.Module, trained: nn.Module) -> nn.Module:
@@ -197,8 +215,14 @@ def _handed_out(untouched: nn.Module, trained: nn.Module) -> nn.Module:
     return fresh.to(next(trained.parameters()).device).eval()
 
 
+def _name_of(factory: EngineFactory) -> str:
+    """Where an engine's factory is from: package.module:name."""
+    named = factory if hasattr(factory, "__qualname__") else type(factory)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
 def default_threads() -> int:
-    """One a core this process may use, up to where small batches stop gaining; OMP_NUM_THREADS has the last word."""
+    """One per core of this process, up to where small batches stop gaining; OMP_NUM_THREADS has the last word."""
     if "OMP_NUM_THREADS" in os.environ or forked():
         return torch.get_num_threads()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -216,7 +240,7 @@ def _device(name: str) -> str:
 
 
 def _check_budgets(privacy: DPSGD | None, federation: Federation) -> None:
-    names = [client.name for client in federation.clients]
+    names = federation.names
     for name, budget in (privacy.budgets if privacy else {}).items():
         if name not in names:
             known = nearest(name, names) if len(names) <= 50 else f"there are {len(names)} others"
@@ -224,7 +248,7 @@ def _check_budgets(privacy: DPSGD | None, federation: Federation) -> None:
 
 
 def _cannot_repeat(unknown: str, resume: bool, out: str | Path | None) -> None:
-    """A model or loss that holds what cannot be read: whether it computes the same again, nobody can tell."""
+    """Of a model, loss or engine that holds what cannot be read, nobody can tell whether it computes the same again."""
     fix = "keep functions, numbers and tensors in it"
     if resume:
         raise RunError(f"{out} cannot be resumed: {unknown} cannot be compared; {fix}, or start a new run")

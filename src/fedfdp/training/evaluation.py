@@ -17,7 +17,7 @@ from fedfdp.models.learner import Learner
 BATCH = 256  # what fits in a core's cache: larger batches are slower
 
 
-class Evaluator:
+class LocalEvaluator:
     """Judges weights on the clients' test or train records."""
 
     def __init__(self, learner: Learner, federation: Federation, performance: Performance | None = None) -> None:

@@ -17,12 +17,14 @@ from fedfdp.core.errors import DataError, RunError
 from fedfdp.core.records import Weights
 from fedfdp.engines.flower import checks
 from fedfdp.engines.flower.accounts import Accounts
+from fedfdp.engines.flower.evaluation import RemoteEvaluator
 from fedfdp.engines.flower.losses import ReleasedLosses
 from fedfdp.engines.flower.messages import Answer, Question
 from fedfdp.engines.flower.roster import Roster
 from fedfdp.engines.flower.settings import Flower
+from fedfdp.fairness.performance import Performance
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.noise.randomness import Randomness
+from fedfdp.training.protocols import Engine, EngineFacts
 
 log = logging.getLogger("fedfdp.server")
 
@@ -61,8 +63,10 @@ class Arrivals:
         return found
 
 
-class FlowerEngine:
+class FlowerEngine(Engine):
     """Runs a method's clients at the nodes of a roster."""
+
+    saves_every_round = True  # a round that is asked again may be paid for again
 
     def __init__(
         self,
@@ -71,26 +75,26 @@ class FlowerEngine:
         template: Weights,
         *,
         privacy: DPSGD | None,
-        randomness: Randomness,
+        performance: Performance,
         terms: str,
         settings: Flower,
         arrivals: Arrivals,
         accounts: Accounts | None,
     ) -> None:
         self.roster, self.algorithm, self.template = roster, algorithm, template
-        self.privacy, self.randomness, self.terms, self.settings = privacy, randomness, terms, settings
-        self.arrivals, self.accounts = arrivals, accounts
-        self.clients: Sequence[str] = roster.names
+        self.terms, self.settings, self.arrivals, self.accounts = terms, settings, arrivals, accounts
         self.unable: set[str] = set()
-        self.local_losses: dict[str, float] = {}  # the clients' own models never leave them unnoised
         self.losses = ReleasedLosses(algorithm, privacy)
+        self.evaluator = RemoteEvaluator(
+            roster, self.losses, performance, run=arrivals.run, terms=terms, deadline=settings.deadline
+        )
         self.limit = checks.most_bytes(algorithm.Reply, template)
 
     def round(
         self, broadcast: Any, memories: Mapping[str, Any], asked: Sequence[str] | None = None, *, watch: bool = False
     ) -> Iterator[tuple[Any, Any]]:
         """The round's uploads in the roster's order. Memories stay at the nodes: a fresh one stands in for each."""
-        wanted = [name for name in self.clients if asked is None or name in asked]
+        wanted = [name for name in self.roster.names if asked is None or name in asked]
         uploads = self._collect(broadcast, wanted)
         if self.settings.norm_ratio is not None:
             for name, reason in checks.too_long(uploads.values(), self.settings.norm_ratio).items():
@@ -101,6 +105,14 @@ class FlowerEngine:
         for name in used:
             self.losses.note(uploads[name])
             yield uploads[name], self.algorithm.memory()
+
+    def facts(self) -> EngineFacts:
+        """Which nodes let the model be judged on raw test records, and where a ledger claims another ε."""
+        return EngineFacts(
+            summary={"engine": "flower", "evaluated_clients": self.evaluator.answered},
+            evaluated=self.evaluator.opted_in(),
+            remarks=tuple(self.accounts.differences()) if self.accounts else (),
+        )
 
     def _collect(self, broadcast: Any, wanted: Sequence[str]) -> dict[str, Any]:
         """Asks until enough have answered. The identical question again costs a node nothing."""

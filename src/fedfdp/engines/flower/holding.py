@@ -1,4 +1,4 @@
-"""A node's own records, from what its owner wrote in [data]: a file, a function, or a part of a run's data.
+"""A node's own records, from what its owner wrote in [data]: a file or a function.
 
 No setting is passed over: one that a kind of source has no use for is refused.
 """
@@ -18,7 +18,6 @@ from fedfdp.data.files.own import read_records
 from fedfdp.data.holders import single_holder
 from fedfdp.data.schema import plainest, text_of
 from fedfdp.engines.flower.policy import NodeData
-from fedfdp.runs import config as configs
 
 log = logging.getLogger("fedfdp.node")
 
@@ -33,13 +32,8 @@ class Holding:
     split_given: bool = False
 
 
-def own_federation(name: str, data: NodeData) -> Federation:
-    return holding_of(name, data).federation
-
-
 def holding_of(name: str, data: NodeData) -> Holding:
-    if data.config is not None:
-        return Holding(_part_of_run(name, data))
+    """What is in the owner's file, or what the owner's function gives."""
     if data.file is not None:
         found = read_records(data, Path(data.file), progress=log.info)
         given = found.test is not None
@@ -52,23 +46,6 @@ def _fraction(data: NodeData, given: bool) -> float:
         fix = "leave it out, or give no test records"
         raise SettingError("data.test_fraction", data.test_fraction, "which records are for the test is given", fix)
     return TEST_FRACTION if data.test_fraction is None else data.test_fraction
-
-
-def _part_of_run(name: str, data: NodeData) -> Federation:
-    from fedfdp.runs.build import federation_of
-
-    assert data.config is not None
-    assert data.part is not None
-    whole = federation_of(configs.load(data.config))
-    if whole.before:
-        allowed = f"{data.config} estimates ranges, which no node can do by itself"
-        raise SettingError("data.columns", "private", allowed, "give public ranges")
-    if not 0 <= data.part < len(whole):
-        raise SettingError("data.part", data.part, f"0 to {len(whole) - 1}: {data.config} has {len(whole)} clients")
-    client = whole.clients[data.part]
-    if client.name != name:
-        raise SettingError("name", name, f"part {data.part} of {data.config} is {client.name!r}")
-    return Federation((client,), whole.classes, whole.name, whole.x, whole.y, unit=whole.unit)
 
 
 def _loaded(name: str, data: NodeData) -> Holding:

@@ -19,7 +19,7 @@ from fedfdp.engines.flower.messages import Judged
 from fedfdp.engines.flower.policy import RefusalError
 from fedfdp.fairness.metrics import measures
 from fedfdp.models.learner import Learner
-from fedfdp.training.evaluation import Evaluator
+from fedfdp.training.evaluation import LocalEvaluator
 
 log = logging.getLogger("fedfdp.node")
 
@@ -45,7 +45,7 @@ class Evaluations:
         """Counted first, as a charge is: an answer that is lost has still been given."""
         self.answered += 1
         files.write_whole(self.folder / EVALUATIONS, json.dumps({"answered": self.answered}).encode())
-        found = Evaluator(learner, federation).test(weights)
+        found = LocalEvaluator(learner, federation).test(weights)
         got = measures(found)
         return Judged(got["loss"], got["accuracy"], int(found.records[0]), self.answered)
 

@@ -4,21 +4,27 @@ Nothing is unpickled, and nothing here trusts what it reads: a message that does
 """
 
 import dataclasses
+import logging
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedfdp.core.errors import DataError
 from fedfdp.core.records import Weights
+
+log = logging.getLogger("fedfdp.node")
 
 Kind = Literal["hello", "train", "evaluate"]
 MESSAGE_TYPE: dict[Kind, str] = {"hello": "query", "train": "train", "evaluate": "evaluate"}
 
 MOST_ROUNDS = 2**31
 MOST_TERMS = 2**20  # characters
+MOST_BYTES = 2**31  # of a question's record
 LONGEST_REASON = 300
+COULD_NOT = "the node could not answer; its owner finds the reason in its log"
 
 _RUN = re.compile(r"[A-Za-z0-9_-]{0,64}", re.ASCII)
 _STYPE = "fedfdp.record"
@@ -136,3 +142,17 @@ def unpack(kind: type[M], content: RecordDict, *, limit: int) -> M:
     if len(data) > limit:
         raise DataError(f"a record of {len(data):,} bytes, where {limit:,} are allowed")
     return kind(**values, record=data)
+
+
+def reply_to(message: Message, answer: Callable[[Question], Answer]) -> Message:
+    """The answer to a question as it came over the network; one that cannot be read is refused like any other."""
+    try:
+        question = unpack(Question, message.content, limit=MOST_BYTES)
+    except DataError as error:
+        said = Answer("refused", "", -1, reason=str(error))
+    except Exception:  # whatever a hostile sender made the parser do
+        log.exception("a message that cannot be read")
+        said = Answer("refused", "", -1, reason=COULD_NOT)
+    else:
+        said = answer(question)
+    return Message(pack(said), reply_to=message)

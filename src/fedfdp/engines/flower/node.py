@@ -18,9 +18,8 @@ from fedfdp.core.errors import BudgetError, DataError, RunError, SettingError
 from fedfdp.core.records import Weights
 from fedfdp.data import Federation
 from fedfdp.engines.flower import checks, memory
-from fedfdp.engines.flower.holding import Holding, holding_of, own_federation
 from fedfdp.engines.flower.judging import Evaluations, check_apart
-from fedfdp.engines.flower.messages import Answer, Hello, Judge, Question
+from fedfdp.engines.flower.messages import COULD_NOT, Answer, Hello, Judge, Question
 from fedfdp.engines.flower.policy import NodeConfig, RefusalError
 from fedfdp.engines.flower.terms import Terms, build_model, check_size, frozen_digest, learner_of, try_out
 from fedfdp.engines.local import LocalEngine
@@ -28,12 +27,9 @@ from fedfdp.privacy.ledger.ledger import Ledger, LedgerBook
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
 
-__all__ = ["Node", "own_federation"]
-
 log = logging.getLogger("fedfdp.node")
 
 LEDGER, STOPPED = "ledger.jsonl", "stopped"
-COULD_NOT = "the node could not answer; its owner finds the reason in its log"
 
 # What may be said of a question before any record is read: it depends on the question and on what is public.
 _SAYABLE = (RefusalError, SettingError, DataError, BudgetError)
@@ -50,15 +46,15 @@ class _Agreed:
 class Node(AbstractContextManager["Node"]):
     """One data holder, with its folder open: only one process at a time can have it."""
 
-    def __init__(self, config: NodeConfig, federation: Federation | None = None) -> None:
+    def __init__(self, config: NodeConfig, federation: Federation, *, split_given: bool = False) -> None:
+        """`split_given`: whether the owner said which records are for the test."""
         self.config, self.policy, self.name = config, config.policy, config.name
         self.folder = Path(config.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        held = holding_of(config.name, config.data) if federation is None else Holding(federation)
-        self.federation = held.federation
-        (self.data,) = self.federation.clients
+        self.federation = federation
+        (self.data,) = federation.clients
         if self.policy.evaluate:
-            check_apart(self.data, split_given=held.split_given)
+            check_apart(self.data, split_given=split_given)
         self.evaluations = Evaluations(self.folder, self.policy.evaluations)
         # The ledger belongs to the holder, whatever its records are by now and whoever asks: nothing begins it anew.
         self.book = LedgerBook.open(

@@ -13,18 +13,11 @@ from fedfdp.core.errors import DataError, RunError
 from fedfdp.engines.flower.checks import HEADROOM
 from fedfdp.engines.flower.exchange import Exchange
 from fedfdp.engines.flower.messages import Answer, Hello, Question
+from fedfdp.privacy.accounting import Event
 
 log = logging.getLogger("fedfdp.server")
 
 HELLO_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class Member:
-    """A client as summaries and statements see it."""
-
-    name: str
-    size: int  # the records, or persons, it declared
 
 
 def _kind(hello: Hello) -> tuple[object, ...]:
@@ -34,29 +27,50 @@ def _kind(hello: Hello) -> tuple[object, ...]:
 
 @dataclass
 class Roster:
-    """The nodes in the order in which their uploads are summed."""
+    """The members of a run across machines: its nodes, in the order in which their uploads are summed."""
 
     names: tuple[str, ...]
     exchange: Exchange
     hellos: dict[str, Hello] = field(default_factory=dict)
     name: str = "federation"
 
-    def __len__(self) -> int:
-        return len(self.names)
+    @property
+    def like(self) -> Hello:
+        """What is common to all nodes: the shape of a record, the classes, whom the guarantee is for."""
+        return next(iter(self.hellos.values()))
 
     @property
-    def clients(self) -> list[Member]:
-        return [Member(n, self.hellos[n].records if n in self.hellos else 0) for n in self.names]
+    def sizes(self) -> list[int]:
+        return [self.hellos[name].records if name in self.hellos else 0 for name in self.names]
 
     @property
     def unit(self) -> str:
-        """Whom the guarantee is for."""
         return self.like.unit
 
     @property
-    def like(self) -> Hello:
-        """What is common to all: the shape of a record, and the classes."""
-        return next(iter(self.hellos.values()))
+    def input_shape(self) -> tuple[int, ...]:
+        return self.like.input_shape
+
+    @property
+    def tokens(self) -> bool:
+        return self.like.tokens
+
+    @property
+    def classes(self) -> int | None:
+        return self.like.classes
+
+    @property
+    def outputs(self) -> int:
+        return self.like.outputs
+
+    @property
+    def before(self) -> tuple[Event, ...]:
+        """Nothing: no node estimates a range."""
+        return ()
+
+    def holdings(self) -> dict[str, list[str] | list[int] | None]:
+        """What nodes declared; test records and classes stay with them."""
+        return {"names": list(self.names), "train": self.sizes, "test": None, "classes": None}
 
     def refresh(self) -> None:
         """Asks those who are there and have not introduced themselves."""

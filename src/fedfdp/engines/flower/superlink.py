@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -31,8 +32,9 @@ from flwr.superlink.servicer.runtime import runtime_handlers
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 
-from fedfdp.core.errors import RunError
-from fedfdp.engines.flower.security import Certificates
+from fedfdp.core.errors import RunError, SettingError
+from fedfdp.engines.flower.security import Certificates, read_public_key
+from fedfdp.engines.flower.settings import Flower
 
 REQUEST_BYTES = 16 * 2**20  # Flower cuts arrays into pieces of 5 MiB
 TASK_BEAT = 10.0
@@ -123,6 +125,23 @@ class SuperLink:
     grid: Grid
     node_ids: dict[str, int]
     meter: Meter
+
+
+@contextmanager
+def listening(settings: Flower) -> Iterator[SuperLink]:
+    """The coordinator's SuperLink, as its settings say: TLS and registered keys, or plain text on this machine."""
+    host, _, port = settings.address.rpartition(":")
+    if settings.plain_text:
+        with serving(host, int(port), certificates=None, keys={}) as link:
+            yield link
+        return
+    for name in ("authority", "certificate", "key"):
+        if getattr(settings, name) is None:
+            raise SettingError(f"flower.{name}", None, "needed for TLS", "make one: fedfdp server --make-certificates")
+    certificates = Certificates(str(settings.authority), str(settings.certificate), str(settings.key))
+    keys = {name: read_public_key(Path(path)) for name, path in settings.nodes.items()}
+    with serving(host.strip("[]"), int(port), certificates=certificates, keys=keys) as link:
+        yield link
 
 
 @contextmanager

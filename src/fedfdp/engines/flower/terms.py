@@ -4,21 +4,21 @@ A name with a colon would be imported: it never is, unless the node's owner list
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fedfdp import algorithms, models
+from fedfdp import algorithms
 from fedfdp.algorithms import Algorithm, algorithm_settings
 from fedfdp.core.errors import SettingError
 from fedfdp.core.records import digest
 from fedfdp.core.settings import parse, plain
 from fedfdp.fairness.coefficients import PlainClip
+from fedfdp.models import Model, check_output
 from fedfdp.models.learner import Learner, cross_entropy, squared_error
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.runs.config import Config, Model
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Terms:
             raise SettingError("terms.start", self.start, "from 0 to 2^63 − 1")
 
     @classmethod
-    def of(cls, config: Config, *, seeded: bool) -> "Terms":
-        privacy = None if config.privacy is None else plain(config.privacy)
-        if privacy is not None:
-            privacy.pop("budgets", None)  # what others may spend is not this node's business
-        method = algorithm_settings(config.algorithm)
-        return cls(method, plain(config.model), privacy, config.seed if seeded else None, config.seed)
+    def of(cls, algorithm: Algorithm, model: Model, privacy: DPSGD | None, seed: int, *, seeded: bool) -> "Terms":
+        """What is proposed for a run; with `seeded` its seed decides batches and noise, too."""
+        private = None if privacy is None else plain(privacy)
+        if private is not None:
+            private.pop("budgets", None)  # what others may spend is not this node's business
+        return cls(algorithm_settings(algorithm), plain(model), private, seed if seeded else None, seed)
 
     @classmethod
     def read(cls, text: str) -> "Terms":
@@ -75,17 +75,9 @@ def build_model(
     tokens: bool = False,
 ) -> nn.Module:
     """The model of these terms. What is trained of it comes with the broadcast."""
-    wanted = parse(Model, model, "model")
-    made = models.build(
-        wanted.name,
-        input_shape=input_shape,
-        outputs=outputs,
-        seed=seed,
-        arguments=wanted.arguments,
-        trainable=wanted.trainable,
-    )
-    expected = {"input_shape": input_shape, "outputs": outputs, "tokens": tokens}
-    models.check_output(made, **expected, classification=classes is not None)  # type: ignore[arg-type]
+    made = parse(Model, model, "model").build(input_shape=input_shape, outputs=outputs, seed=seed)
+    classification = classes is not None
+    check_output(made, input_shape=input_shape, outputs=outputs, classification=classification, tokens=tokens)
     return made
 
 
@@ -95,7 +87,7 @@ def check_size(model: dict[str, Any], *, input_shape: tuple[int, ...], outputs: 
     if ":" in wanted.name:
         return
     with torch.device("meta"):
-        made = models.build(wanted.name, input_shape=input_shape, outputs=outputs, seed=0, arguments=wanted.arguments)
+        made = replace(wanted, trainable=None).build(input_shape=input_shape, outputs=outputs, seed=0)
     found = sum(parameter.numel() for parameter in made.parameters())
     if found > most:
         raise SettingError("model.arguments", wanted.arguments, f"{found:,} weights, the node allows {most:,}")

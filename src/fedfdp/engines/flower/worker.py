@@ -42,7 +42,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedfdp.core.errors import RunError
-from fedfdp.engines.flower.client_app import answer
+from fedfdp.engines.flower.messages import reply_to
 from fedfdp.engines.flower.node import Node
 from fedfdp.engines.flower.policy import NodeConfig
 from fedfdp.engines.flower.security import read_private_key
@@ -151,7 +151,7 @@ def _attend(node: Node, connection: Connection, *, poll: float, parent: int | No
         if message is None:
             time.sleep(poll)
             continue
-        _deliver(answer(node, message), connection)
+        _deliver(reply_to(message, node.answer), connection)
 
 
 def _deliver(reply: Message, connection: Connection) -> None:

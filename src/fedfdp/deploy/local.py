@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,10 @@ from typing import Any
 import tomli_w
 
 from fedfdp.core.errors import RunError, SettingError
-from fedfdp.engines.flower.security import Certificates, make_certificates, make_node_key, read_public_key
-from fedfdp.engines.flower.server_app import Network, coordinate
+from fedfdp.deploy.coordinator import Network, coordinate
+from fedfdp.engines.flower.security import make_certificates, make_node_key
 from fedfdp.engines.flower.settings import Flower
-from fedfdp.engines.flower.superlink import SuperLink, serving
+from fedfdp.engines.flower.superlink import listening
 from fedfdp.runs.build import federation_of
 from fedfdp.runs.config import Config
 from fedfdp.runs.session import Result, Update
@@ -103,23 +103,6 @@ def node_settings(config: Config, settings: Flower, address: str, name: str, par
         "data": {"config": "run.toml", "part": part},
         "policy": policy,
     }
-
-
-@contextlib.contextmanager
-def listening(settings: Flower) -> Iterator[SuperLink]:
-    """The coordinator's SuperLink, as its settings say: TLS and registered keys, or plain text on this machine."""
-    host, _, port = settings.address.rpartition(":")
-    if settings.plain_text:
-        with serving(host, int(port), certificates=None, keys={}) as link:
-            yield link
-        return
-    for name in ("authority", "certificate", "key"):
-        if getattr(settings, name) is None:
-            raise SettingError(f"flower.{name}", None, "needed for TLS", "make one: fedfdp server --make-certificates")
-    certificates = Certificates(str(settings.authority), str(settings.certificate), str(settings.key))
-    keys = {name: read_public_key(Path(path)) for name, path in settings.nodes.items()}
-    with serving(host.strip("[]"), int(port), certificates=certificates, keys=keys) as link:
-        yield link
 
 
 def start_node(

@@ -1,0 +1,147 @@
+"""The coordinator of a run across machines: the same trainer, checkpoints and run folder as in one process.
+
+It has no records and no ledgers: nodes keep both, and say what they have spent.
+"""
+
+import hashlib
+import logging
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from flwr.serverapp import Grid
+
+from fedfdp.core.errors import SettingError
+from fedfdp.core.records import digest
+from fedfdp.engines.flower.accounts import Accounts
+from fedfdp.engines.flower.engine import Arrivals, FlowerEngine
+from fedfdp.engines.flower.exchange import Exchange
+from fedfdp.engines.flower.roster import Roster
+from fedfdp.engines.flower.settings import Flower
+from fedfdp.engines.flower.superlink import Meter
+from fedfdp.engines.flower.terms import Terms, build_model, frozen_digest, learner_of
+from fedfdp.fairness.performance import Performance
+from fedfdp.runs import config as configs
+from fedfdp.runs.assemble import Started, carry_out
+from fedfdp.runs.config import Config
+from fedfdp.runs.session import Result, Update
+from fedfdp.training.rounds import Plan
+
+log = logging.getLogger("fedfdp.server")
+
+ARRIVALS = "arrivals.jsonl"
+
+
+@dataclass(frozen=True)
+class Network:
+    """How to reach the nodes: Flower's grid and, where the coordinator is the SuperLink, who is who on it."""
+
+    grid: Grid
+    ids: dict[str, int]
+    meter: Meter | None = None
+    check: Callable[[], None] | None = None  # raises where waiting for nodes is in vain
+
+
+def load(source: str, overrides: list[str] | None = None) -> tuple[Config, Flower]:
+    """A run's config and its [flower] section, whose paths are relative to the file."""
+    config = configs.load(source, overrides or [])
+    found = (config.flower or Flower()).below(Path(source).parent)
+    return replace(config, engine="flower", flower=found), found
+
+
+def coordinate(
+    config: Config,
+    settings: Flower,
+    network: Network,
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    on_update: Callable[[Update], None] | None = None,
+    say: Callable[[str], None] = log.info,
+) -> Result:
+    """Runs a config with the nodes of `settings`; every round is checkpointed, so that none is paid for twice."""
+    config = config.resolved()
+    _check(config, settings)
+    assert config.rounds is not None
+    assert config.eval_every is not None
+    exchange = Exchange(network.grid, dict(network.ids), network.meter, check=network.check)
+    roster = Roster(tuple(settings.nodes), exchange, name=config.data.source)
+    roster.gather(settings.enough, settings.wait, say=say)
+    performance = Performance.of(config.metric)
+    performance.check(roster.classes)
+    method, privacy = config.algorithm, config.privacy
+    terms = Terms.of(method, config.model, privacy, config.seed, seeded=settings.unsafe_seeded)
+    model = build_model(
+        terms.model,
+        input_shape=roster.input_shape,
+        classes=roster.classes,
+        outputs=roster.outputs,
+        seed=config.seed,
+        tokens=roster.tokens,
+    )
+    terms = replace(terms, frozen=frozen_digest(model))
+    learner = learner_of(model, roster.classes, config.device)
+    plan = Plan(
+        method,
+        privacy,
+        config.server,
+        config.participation,
+        config.rounds,
+        config.eval_every,
+        config.seed,
+        repeatable=settings.unsafe_seeded,
+    )
+
+    @contextmanager
+    def start(folder: Path | None) -> Iterator[Started]:
+        accounts = None
+        if privacy is not None:
+            budgets = {name: privacy.budget(name) for name in roster.names}
+            accountant = "rdp" if method.adaptive else privacy.accountant
+            accounts = Accounts(privacy.delta, accountant, budgets, method.adaptive)
+        engine = FlowerEngine(
+            roster,
+            method,
+            learner.initial(),
+            privacy=privacy,
+            performance=performance,
+            terms=terms.to_json(),
+            settings=settings,
+            arrivals=Arrivals.open(folder / ARRIVALS if folder else None, secrets.token_hex(16), accounts),
+            accounts=accounts,
+        )
+        yield Started(engine, engine.evaluator, accounts)
+
+    identity = {
+        "settings": hashlib.sha256(terms.to_json().encode()).hexdigest(),
+        "data": digest(list(roster.names), roster.input_shape, roster.classes),
+        "weights": digest(learner.initial()),
+    }
+    return carry_out(
+        plan,
+        roster,
+        learner,
+        start,
+        identity=identity,
+        config=config.to_dict(),
+        out=out,
+        resume=resume,
+        threads=config.threads,
+        on_update=on_update,
+    )
+
+
+def _check(config: Config, settings: Flower) -> None:
+    """Raises for settings that are for one process alone."""
+    for name, given in ("loss", config.loss), ("metric", config.metric):
+        if given is not None and ":" in given:
+            allowed = "not across machines: a node runs no code that its owner did not install and list"
+            raise SettingError(name, given, allowed, "leave it out")
+    if not settings.nodes:
+        raise SettingError("flower.nodes", {}, "the nodes by name, each with its public key", "see docs/deploy.md")
+    for name in ("dropout", "stragglers"):
+        if getattr(config.participation, name):
+            allowed = "for simulations: across machines nodes are away or late by themselves"
+            raise SettingError(f"participation.{name}", getattr(config.participation, name), allowed, "leave it out")

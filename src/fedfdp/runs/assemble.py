@@ -1,0 +1,83 @@
+"""Where every run is put together: threads, folder, engine, trainer, session. It knows no engine by name."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from fedfdp.algorithms.base import Population
+from fedfdp.core.errors import RunError
+from fedfdp.models.learner import Learner
+from fedfdp.runs.folder import RunFolder
+from fedfdp.runs.session import Result, Session, Update
+from fedfdp.training.protocols import Accounts, Engine, Evaluator, Members
+from fedfdp.training.rounds import Plan, Trainer
+
+
+@dataclass(frozen=True)
+class Started:
+    """What reaches the clients of a run, judges its model, and says what was spent (None without privacy)."""
+
+    engine: Engine
+    evaluator: Evaluator
+    accounts: Accounts | None
+
+
+# Is given the run's folder, where there is one: ledgers and the like are kept in it.
+Start = Callable[[Path | None], AbstractContextManager[Started]]
+
+
+def carry_out(
+    plan: Plan,
+    members: Members,
+    learner: Learner,
+    start: Start,
+    *,
+    identity: Mapping[str, str],
+    config: Mapping[str, object],
+    out: Path | None,
+    resume: bool,
+    threads: int | None,
+    on_update: Callable[[Update], None] | None,
+) -> Result:
+    """Runs a plan to its end, in the folder `out` if there is one.
+
+    Args:
+        plan: what is computed.
+        members: who takes part.
+        learner: the model and its loss.
+        start: opens accounts and engine once the folder is there.
+        identity: digests by which the run is known when it is resumed.
+        config: what a new folder keeps as the run's settings.
+        out: the run's folder; None: nothing is written.
+        resume: whether it goes on with the run in `out`.
+        threads: of torch, while it runs; None: as they are.
+        on_update: called after every round.
+    """
+    declared = [size for size in members.sizes if size]
+    population = Population(len(members.names), sum(declared), min(declared), members.classes)
+    state = plan.algorithm.init(learner.initial(), population, plan.privacy)
+    # All that can be refused was: from here on there may be a folder.
+    with ExitStack() as stack:
+        if threads is not None:
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(threads)
+        folder = None
+        if out is not None:
+            folder = _open(out, resume, config, identity)
+            stack.enter_context(folder.locked())
+        started = stack.enter_context(start(folder.path if folder else None))
+        trainer = Trainer(plan, members, started.engine, started.evaluator, state)
+        return Session(trainer, learner, started.accounts, folder, identity).go(on_update)
+
+
+def _open(path: Path, resume: bool, config: Mapping[str, object], identity: Mapping[str, str]) -> RunFolder:
+    if not resume:
+        return RunFolder.create(path, config, identity)
+    folder = RunFolder.find(path)
+    folder.check_identity(identity)
+    if folder.finished:
+        raise RunError(f"{path} is finished; there is nothing to resume: see fedfdp show {path}")
+    return folder

@@ -1,0 +1,140 @@
+"""What a run is put together from: who takes part, how they are reached, what they have spent, how a model is judged.
+
+An engine of your own derives from `Engine`. Nothing here computes.
+"""
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol, runtime_checkable
+
+from fedfdp.algorithms.base import Broadcast, Upload
+from fedfdp.core.records import Weights
+from fedfdp.fairness.metrics import ClientResults
+from fedfdp.fairness.performance import Performance
+from fedfdp.privacy.accounting import Event
+from fedfdp.privacy.accounting.events import Adjacency
+
+
+class Members(Protocol):
+    """Who takes part, and what is public about their records: a `Federation` here, a roster of nodes elsewhere."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The clients, in the order of summation."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """What each declares: its training records, or the persons they are of; 0 where it has not said so yet."""
+
+    @property
+    def name(self) -> str:
+        """Of the data, for people."""
+
+    @property
+    def unit(self) -> str:
+        """Whom the guarantee is for: a record, or all records with one value in the column named here."""
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one record."""
+
+    @property
+    def tokens(self) -> bool:
+        """Whether records are token numbers."""
+
+    @property
+    def classes(self) -> int | None:
+        """None for regression."""
+
+    @property
+    def outputs(self) -> int:
+        """How many values a model gives for a record."""
+
+    @property
+    def before(self) -> Sequence[Event]:
+        """What every client released before round 0."""
+
+    def holdings(self) -> Mapping[str, object]:
+        """Who holds how many records, as far as it is known here: what clients.json holds."""
+
+
+class Account(Protocol):
+    """What one client has spent, of which budget."""
+
+    @property
+    def budget(self) -> float | None: ...
+
+    def epsilon(self, adjacency: Adjacency = "zero-out") -> float:
+        """What may be claimed, exact; infinite where the accountant has no number for this adjacency."""
+
+
+class Accounts(Protocol):
+    """What all clients have spent: ledgers that are kept here, or what nodes report of theirs."""
+
+    def ledger(self, client: str) -> Account: ...
+
+    def epsilon(self) -> float:
+        """Of the client that spent most, exact."""
+
+    def epsilon_upper_bound(self) -> float:
+        """Of the client that spent most: never below `epsilon`, and cheap enough for every round."""
+
+    def charged(self) -> int:
+        """Events charged so far, over all clients. It only ever grows."""
+
+    def sync(self) -> None:
+        """Makes every charge so far durable. It is called before anything that came of a charge is written."""
+
+
+class Evaluator(Protocol):
+    """Judges weights on the clients' own records, as far as they allow it."""
+
+    performance: Performance  # what Ψ is the spread of
+
+    def test(self, weights: Weights) -> ClientResults:
+        """On the test records; results are in the order of `Members.names`."""
+
+    def train(self, weights: Weights) -> ClientResults:
+        """On the training records."""
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """What only the engine knows of a run, for its summary and its privacy statement."""
+
+    summary: Mapping[str, object] = field(default_factory=dict)  # more entries of the summary
+    evaluated: Mapping[str, int] = field(default_factory=dict)  # evaluations on raw test records, by client
+    remarks: tuple[str, ...] = ()  # lines of the statement: where the numbers of two sides differ
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Moves a broadcast to the clients and their uploads back. It charges a client before it draws a batch."""
+
+    unable: Collection[str] = frozenset()  # the clients that could not pay when they were last asked
+    local_losses: Mapping[str, float] = MappingProxyType({})  # of the clients' own models, where a round was watched
+    saves_every_round: bool = False  # for engines that find asking a round again dearer than a checkpoint
+
+    @abstractmethod
+    def round(
+        self,
+        broadcast: Broadcast,
+        memories: Mapping[str, object],
+        asked: Sequence[str] | None = None,
+        *,
+        watch: bool = False,
+    ) -> Iterator[tuple[Upload, object]]:
+        """Upload and new memory of each client that is asked (None: all) and can pay, one at a time.
+
+        Args:
+            broadcast: what the method sends to every client.
+            memories: what each client remembers; one that is not in it starts with the method's `memory()`.
+            asked: names of clients.
+            watch: whether `local_losses` are wanted of this round.
+        """
+
+    def facts(self) -> EngineFacts:
+        """What the summary and the statement say of this engine."""
+        return EngineFacts()
