@@ -91,8 +91,8 @@ def test_a_killed_node_a_slow_one_and_strangers(tmp_path, caplog):
     slow.write_text(slow.read_text().replace("evaluate = true", "evaluate = false"))
 
     def start(name: str) -> subprocess.Popen[bytes]:
-        wait = "30" if name == "client-4" else "0"
-        environment = {"PYTHONPATH": path, "SLOW_SECONDS": wait}
+        slow = {"SLOW_SECONDS": "30", "SLOW_LEDGER": str(place / name / "ledger.jsonl")} if name == "client-4" else {}
+        environment = {"PYTHONPATH": path, **slow}
         return start_node(place / f"{name}.toml", place / f"{name}.log", environment=environment)
 
     make_node_key(place / "stranger.key")
