@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import pytest
 import torch
@@ -34,6 +35,33 @@ def test_a_record_comes_back_bit_for_bit():
     for name, tensor in before.weights.items():
         assert torch.equal(after.weights[name], tensor)
         assert after.weights[name].dtype == tensor.dtype
+
+
+Content = TypeVar("Content")
+Label = TypeVar("Label")
+
+
+@dataclass(frozen=True)
+class Box(Generic[Content]):
+    content: Content
+    number: int
+
+
+@dataclass(frozen=True)
+class Shelf(Generic[Label, Content]):
+    label: Label
+    boxes: tuple[Box[Content], ...]
+    by_name: dict[str, Content]
+    maybe: Content | None = None
+
+
+def test_a_generic_record_comes_back_as_what_its_parameters_say():
+    before = Shelf("top", (Box(Inner(1.0, ("a",)), 3),), {"x": Inner(2.0, ())})
+    after = from_bytes(Shelf[str, Inner], to_bytes(before))
+    assert after == before
+    assert type(after.boxes[0].content) is Inner
+    with pytest.raises(DataError, match="not a valid Shelf record: /label should be int, is 'top'"):
+        from_bytes(Shelf[int, Inner], to_bytes(before))
 
 
 def test_views_of_one_buffer_are_kept_apart():

@@ -124,7 +124,7 @@ class RunFolder:
                 if key == "streams":
                     differs = "was started by a version of fedfdp that draws other numbers, or with another randomness"
                     fix = "finish it with that version, or start a new run"
-                if key in ("model", "loss", "method"):
+                if key in ("model", "loss", "method", "engine"):
                     differs = f"was started with another {key}: its code, or what that holds, is not the same"
                     fix = f"resume it with that {key} and the same version of Python, or start a new run"
                 raise RunError(f"{self.path} {differs}; {fix}")

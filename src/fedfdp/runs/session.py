@@ -18,7 +18,7 @@ from torch import nn
 
 from fedfdp.algorithms import algorithm_name
 from fedfdp.core import weights
-from fedfdp.core.errors import RunError
+from fedfdp.core.errors import FedFDPError, RunError
 from fedfdp.models.learner import Learner
 from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json, RunFolder
 from fedfdp.runs.statement import statement
@@ -130,7 +130,17 @@ class Session:
     def _epsilon(self, *, final: bool) -> float | None:
         if self.accounts is None:
             return None
+        self._check_charges(self.accounts)
         return self.accounts.epsilon() if final else self.accounts.epsilon_upper_bound()
+
+    def _check_charges(self, accounts: Accounts) -> None:
+        """No ε is stated that is less than that of the uploads which were used: an engine may have charged nothing."""
+        if self.engine.charges_here and accounts.charged() < self.trainer.events:
+            name, used, shown = type(self.engine).__name__, self.trainer.events, accounts.charged()
+            raise FedFDPError(
+                f"engine {name} has uploads of {used} events, and the ledgers show {shown}: it must charge a client "
+                f"before it draws a batch; correct its `round`"
+            )
 
     def _finish(self) -> Result:
         trainer, done = self.trainer, self.trainer.progress.state.round
@@ -149,6 +159,7 @@ class Session:
     def _write_statement(self) -> None:
         if self.folder is None or self.accounts is None or self.plan.privacy is None:
             return
+        self._check_charges(self.accounts)
         facts = self.engine.facts()
         made = statement(
             self.plan.algorithm,

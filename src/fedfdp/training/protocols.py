@@ -116,6 +116,7 @@ class Engine(Protocol):
     unable: Collection[str] = frozenset()  # the clients that could not pay when they were last asked
     local_losses: Mapping[str, float] = MappingProxyType({})  # of the clients' own models, where a round was watched
     saves_every_round: bool = False  # for engines that find asking a round again dearer than a checkpoint
+    charges_here: bool = True  # False where clients elsewhere keep their ledgers, and say what they have spent
 
     @abstractmethod
     def round(

@@ -85,6 +85,7 @@ class Trainer:
         # Replaced whole after every round: an interrupt never finds half of one.
         self.progress: Progress[ServerState, object, Upload] = Progress(state)
         self.evaluating = 0.0  # seconds of the run that were spent on evaluation
+        self.events = 0  # that clients have released since this trainer was made
 
     @property
     def released(self) -> Weights:
@@ -112,11 +113,13 @@ class Trainer:
 
         # Collect one upload at a time, as the sum below asks for it: none is kept but those that are late.
         memories, used = dict(before.memories), 0
+        price = sum(event.count for event in method.events(broadcast, plan.privacy)) if plan.privacy else 0
         late = [reply for reply in before.late if reply.due > now]
 
         def collected() -> Iterator[Upload]:
             nonlocal used
             for upload, memory in answers:
+                self.events += price
                 delay = who.late.get(upload.client)
                 if delay is not None and not plan.participation.asynchronous:
                     continue  # past the deadline: the client knows it too, and remembers the round as one it missed

@@ -67,6 +67,7 @@ class FlowerEngine(Engine):
     """Runs a method's clients at the nodes of a roster."""
 
     saves_every_round = True  # a round that is asked again may be paid for again
+    charges_here = False
 
     def __init__(
         self,
