@@ -187,7 +187,7 @@ def test_a_sweep_runs_what_is_missing_and_goes_on_after_a_failure(tmp_path):
               for name, c in (("done", done), ("fresh", fresh), ("bad", bad))}  # fmt: skip
     assert states == {"done": ["found"], "fresh": ["started", "done"], "bad": ["started", "failed"]}
     last = next(word for word in words if word.state == "done")
-    assert (last.round, last.accuracy) == (4, store.run(fresh).summary()["accuracy"])
+    assert (last.round, last.measures["accuracy"]) == (4, store.run(fresh).summary()["accuracy"])
     assert store.run(fresh).summary()["threads"] == 1
 
 
@@ -292,4 +292,4 @@ def test_a_sweep_killed_at_any_moment_gives_the_same_table(tmp_path):
 
 
 def test_a_word_says_how_far_a_run_is():
-    assert Word("a", "started") == Word("a", "started", 0, 0, None, None, "")
+    assert Word("a", "started") == Word("a", "started", 0, 0, {}, "")

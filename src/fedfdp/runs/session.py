@@ -112,7 +112,6 @@ class Session:
         if self.book is not None:
             self.book.sync()
         clients = step.evaluation.clients
-        own = clients.performance
         entry = {
             "round": step.round,
             **finite(step.evaluation.measures),
@@ -120,7 +119,7 @@ class Session:
             "clients": {
                 "loss": [finite_or_none(v) for v in clients.losses.tolist()],
                 "accuracy": [finite_or_none(v) for v in clients.accuracies.tolist()],
-                **({} if own is None else {"performance": [finite_or_none(v) for v in own.tolist()]}),
+                **{name: [finite_or_none(v) for v in found.tolist()] for name, found in clients.of_outputs.items()},
             },
         }
         self.history.append(entry)
