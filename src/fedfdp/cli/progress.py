@@ -90,7 +90,7 @@ class Watcher:
             )
 
 
-def headline(values: Mapping[str, Any]) -> str:
+def headline(values: Mapping[str, float | None]) -> str:
     """The main metrics of an evaluation or a summary, on one line."""
     there = [metric for metric in shown("line", values_task(values)) if values.get(metric.name) is not None]
     return "  ".join(f"{metric.line} {metric.text(values[metric.name])}" for metric in there)

@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -74,10 +74,10 @@ def export(
     out: Annotated[Path | None, typer.Option(help="The file; none: runs.csv or runs.parquet.")] = None,
 ) -> None:
     """Every evaluation of every run as one table, with the run's settings beside it."""
-    from fedfdp.runs.tables import export as write
+    from fedfdp.runs.tables import write_table
 
     runs, file = _runs(places), out or Path(f"runs.{form}")
-    rows = write(runs, file, form=form)
+    rows = write_table(runs, file, form=form)
     print(f"{rows} evaluations of {len(runs)} runs in {file}")
 
 
@@ -86,7 +86,7 @@ def prune(
     places: Places = None,
     checkpoints: Annotated[bool, typer.Option("--checkpoints", help="Checkpoints of finished runs.")] = False,
     unfinished: Annotated[bool, typer.Option("--unfinished", help="Whole folders of runs that never ended.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it only said what would be.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, only say what would be deleted.")] = False,
 ) -> None:
     """Delete what is no longer needed. Ledgers of finished runs are always kept."""
     from fedfdp.core.errors import SettingError
@@ -123,7 +123,7 @@ def _state(run: "RunFolder") -> str:
     return f"round {metrics[-1]['round']}" if metrics else "begun"
 
 
-def _last(run: "RunFolder") -> dict[str, Any]:
+def _last(run: "RunFolder") -> dict[str, object]:
     """What a run came to: its summary, or its last evaluation so far."""
     return run.summary() if run.finished else (run.metrics() or [{}])[-1]
 
@@ -136,7 +136,7 @@ def _measured(runs: list["RunFolder"]) -> list[str]:
     return [metric.name for metric in shown("column", *tasks or {"classification"})]
 
 
-def _overview(run: "RunFolder", measured: list[str]) -> dict[str, Any]:
+def _overview(run: "RunFolder", measured: list[str]) -> dict[str, object]:
     config, last = run.config(), _last(run)
     return {
         "state": _state(run),
@@ -146,7 +146,7 @@ def _overview(run: "RunFolder", measured: list[str]) -> dict[str, Any]:
     }
 
 
-def _print_table(columns: list[str], rows: list[dict[str, Any]]) -> None:
+def _print_table(columns: list[str], rows: list[dict[str, object]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
