@@ -4,6 +4,7 @@ They cost a second pass over the records. Across machines there are none: a node
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -22,7 +23,7 @@ def of_outputs(metric: Metric) -> Callable[[OfOutputs], OfOutputs]:
     """
 
     def declare(function: OfOutputs) -> OfOutputs:
-        register(metric)
+        register(replace(metric, by_client=True))
         FUNCTIONS[metric.name] = function
         return function
 
