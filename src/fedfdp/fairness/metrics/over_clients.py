@@ -51,7 +51,7 @@ def _accuracy(r: ClientResults) -> float:
 
 @of_results(
     Metric(
-        "loss", "loss", "number", "mean of the clients' test losses, weighted by their training records",
+        "loss", "loss", "number", "mean over the clients' test losses, by their training records",
         better="lower", stands_for="accuracy", by_client=True, line="loss", result="test loss", column="loss",
         curve=Curve("Test loss", "mean"),
     )

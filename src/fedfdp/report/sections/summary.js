@@ -39,7 +39,7 @@ drawings.summary = (run) => {
         : null
       : `of ${run.rounds ?? "?"}: not finished`,
   );
-  const rows = Object.values(metrics).filter(({ name }) => r[name] !== null && r[name] !== undefined);
+  const rows = Object.values(metrics).filter(({ name, tasks }) => (r[name] ?? null) !== null && tasks.includes(run.task));
   return [
     paragraph(sentence(run), "lead"),
     run.finished
