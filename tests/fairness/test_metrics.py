@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from fedfdp.fairness.bounds import mean_bound, quantile_bound
-from fedfdp.fairness.metrics import ClientResults, jain, measures, psi, worst_share
+from fedfdp.fairness.metrics import ClientResults, measures, psi
+from fedfdp.fairness.metrics.over_clients import jain, worst_share
 from fedfdp.fairness.weights import fair_weight
 
 
@@ -48,7 +49,7 @@ def test_psi_of_what_is_chosen_by_hand():
     by_accuracy = measures(ClientResults(**given, metric="accuracy"))
     assert by_accuracy["psi"] == pytest.approx(0.75 * 0.1**2 + 0.25 * 0.3**2)
     assert "performance" not in by_accuracy
-    own = measures(ClientResults(**given, metric="m:f", performance=np.array([10.0, 2.0])))
+    own = measures(ClientResults(**given, metric="m:f", of_outputs={"performance": np.array([10.0, 2.0])}))
     assert own["psi"] == pytest.approx(0.75 * 2**2 + 0.25 * 6**2)
     assert own["performance"] == pytest.approx(8.0)
     assert (own["lowest_performance"], own["highest_performance"], own["std_performance"]) == (2.0, 10.0, 4.0)

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from fedfdp.report import sections
 from fedfdp.report.contents import document
 from fedfdp.report.page import write_page
+from fedfdp.report.section import Section
 from fedfdp.runs.folder import RunFolder
 from report.browser import Browser, find
 from report.hostile import HOSTILE
+from toys import toy_metrics
 
 pytestmark = [
     pytest.mark.slow,
@@ -80,6 +83,33 @@ def test_every_chart_of_a_run_is_drawn(page, write_run):
     assert not b.js("/NaN|undefined|Infinity/.test(document.body.innerText + document.querySelector('main').innerHTML)")
     lines = b.js(f"({figure('Test accuracy by round')}).querySelectorAll('path.line').length")
     assert lines == 2
+
+
+def test_a_new_metric_and_a_new_section_are_drawn(page, write_run, tmp_path):
+    path = write_run(result={"median_loss": 0.75})
+    lines = [{**entry, "median_loss": 0.25 * i} for i, entry in enumerate(history(path), start=1)]
+    for entry in lines:
+        entry["clients"]["zeros"] = [0.1, 0.2, 0.3, 0.4]
+    (path / "metrics.jsonl").write_text("\n".join(json.dumps(entry) for entry in lines))
+    script = tmp_path / "toy.js"
+    script.write_text("drawings.toy = (run) => [paragraph(`${run.toys} evaluations`)];")
+    sections.SECTIONS.append(Section("toy", "Toys", lambda run: {"toys": len(run.history)}, script=script))
+    try:
+        with toy_metrics():
+            b = page(path)
+    finally:
+        sections.SECTIONS.pop()
+    assert b.js("document.querySelector('#toy').textContent") == "Toys3 evaluations"
+    assert b.js("[...document.querySelectorAll('nav a')].pop().textContent") == "Toys"
+    cards = texts(b, "document.querySelector('.cards')", "dt")
+    assert cards == ["accuracy", "worst client", "Ψ test", "median client", "ε", "rounds"]
+    assert "0.7500" in texts(b, "document.querySelector('.cards')", "dd")[3]
+    label = f"({figure('Median loss by round')}).querySelector('.chart svg').getAttribute('aria-label')"
+    assert b.js(label) == "Median loss by round. median: from 0.2500 to 0.7500."
+    assert texts(b, table("Clients of run"), "thead th") == [
+        "client", "training records", "test records", "accuracy", "loss", "zeros",
+    ]  # fmt: skip
+    assert texts(b, table("Clients of run"), "tbody tr:last-child td")[-1] == "40.00\u00a0%"
 
 
 def test_values_under_the_pointer_and_under_the_arrow_keys(page, write_run):

@@ -19,7 +19,7 @@ from fedfdp.runs.build import launch, pinned, stored_config
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.store import Store, find_runs
 from fedfdp.runs.sweep import Word, sweep
-from fedfdp.runs.tables import export
+from fedfdp.runs.tables import write_table
 from fedfdp.runs.tracking import check_tracking, flat, tracker
 from fedfdp.tuning.grid import Candidate
 from fedfdp.tuning.halving import tune
@@ -187,7 +187,7 @@ def test_a_sweep_runs_what_is_missing_and_goes_on_after_a_failure(tmp_path):
               for name, c in (("done", done), ("fresh", fresh), ("bad", bad))}  # fmt: skip
     assert states == {"done": ["found"], "fresh": ["started", "done"], "bad": ["started", "failed"]}
     last = next(word for word in words if word.state == "done")
-    assert (last.round, last.accuracy) == (4, store.run(fresh).summary()["accuracy"])
+    assert (last.round, last.measures["accuracy"]) == (4, store.run(fresh).summary()["accuracy"])
     assert store.run(fresh).summary()["threads"] == 1
 
 
@@ -203,7 +203,7 @@ def test_export_has_a_row_for_each_evaluation(tmp_path):
     import csv
 
     run = Store(tmp_path).complete(digits())
-    assert export([run], tmp_path / "all.csv", form="csv") == 2
+    assert write_table([run], tmp_path / "all.csv", form="csv") == 2
     with open(tmp_path / "all.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["round"] for row in rows] == ["2", "4"]
@@ -216,7 +216,7 @@ def test_optional_libraries_are_asked_for_by_name(tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, module, None)  # an import of None fails
     run = Store(tmp_path).complete(digits())
     with pytest.raises(Exception, match=r"needs pyarrow.*pip install 'fedfdp\[parquet\]'"):
-        export([run], tmp_path / "all.parquet", form="parquet")
+        write_table([run], tmp_path / "all.parquet", form="parquet")
     for kind in ("mlflow", "tensorboard"):
         with pytest.raises(Exception, match=rf"{kind} is not installed; pip install 'fedfdp\[{kind}\]'"):
             check_tracking(kind)
@@ -292,4 +292,4 @@ def test_a_sweep_killed_at_any_moment_gives_the_same_table(tmp_path):
 
 
 def test_a_word_says_how_far_a_run_is():
-    assert Word("a", "started") == Word("a", "started", 0, 0, None, None, "")
+    assert Word("a", "started") == Word("a", "started", 0, 0, {}, "")

@@ -1,49 +1,54 @@
-"""The `fedfdp` command. Each command is a module; none imports torch before it has to."""
+"""The `fedfdp` command. Each command is a module of its own; none imports torch before it has to."""
 
 import sys
+from collections.abc import Mapping
 
 import typer
 
-from fedfdp.cli import data, deploy, models, runs
-from fedfdp.cli.audit import audit
-from fedfdp.cli.bench import bench
-from fedfdp.cli.export import export
-from fedfdp.cli.lambda_star import lambda_star
-from fedfdp.cli.node import node
-from fedfdp.cli.plan import plan
-from fedfdp.cli.predict import predict
-from fedfdp.cli.report import report
-from fedfdp.cli.reproduce import reproduce
-from fedfdp.cli.run import run
-from fedfdp.cli.server import server
-from fedfdp.cli.show import show
-from fedfdp.cli.tune import tune
 from fedfdp.core.errors import FedFDPError
+from fedfdp.core.importing import imported
 
-app = typer.Typer(
-    name="fedfdp",
-    help="Federated learning that is private for every record, fair to every data holder, and accurate.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.command("run")(run)
-app.command("show")(show)
-app.command("export")(export)
-app.command("predict")(predict)
-app.command("report")(report)
-app.command("plan")(plan)
-app.command("audit")(audit)
-app.command("bench")(bench)
-app.command("lambda")(lambda_star)
-app.command("tune")(tune)
-app.command("reproduce")(reproduce)
-app.command("node")(node)
-app.command("server")(server)
-app.add_typer(deploy.app, name="deploy")
-app.add_typer(data.app, name="data")
-app.add_typer(models.app, name="models")
-app.add_typer(runs.app, name="runs")
+# A command's name, and its function; or the Typer of a command that has commands below it. In the order of --help.
+COMMANDS = {
+    "run": "fedfdp.cli.run:run",
+    "show": "fedfdp.cli.show:show",
+    "export": "fedfdp.cli.export:export",
+    "predict": "fedfdp.cli.predict:predict",
+    "report": "fedfdp.cli.report:report",
+    "plan": "fedfdp.cli.plan:plan",
+    "audit": "fedfdp.cli.audit:audit",
+    "bench": "fedfdp.cli.bench:bench",
+    "lambda": "fedfdp.cli.lambda_star:lambda_star",
+    "tune": "fedfdp.cli.tune:tune",
+    "reproduce": "fedfdp.cli.reproduce:reproduce",
+    "node": "fedfdp.cli.node:node",
+    "server": "fedfdp.cli.server:server",
+    "deploy": "fedfdp.cli.deploy:app",
+    "data": "fedfdp.cli.data:app",
+    "models": "fedfdp.cli.models:app",
+    "runs": "fedfdp.cli.runs:app",
+}
+
+
+def build(commands: Mapping[str, str]) -> typer.Typer:
+    """The command line with these commands."""
+    app = typer.Typer(
+        name="fedfdp",
+        help="Federated learning that is private for every record, fair to every data holder, and accurate.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    for name, path in commands.items():
+        found = imported(path, f"command {name}")
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    return app
+
+
+app = build(COMMANDS)
 
 
 def main() -> None:

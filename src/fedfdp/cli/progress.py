@@ -1,7 +1,11 @@
-"""What a person sees of a run: a live line while it goes on, on stderr, and the result at its end."""
+"""What a person sees of a run: a live line while it goes on, on stderr, and the result at its end.
+
+Which metrics these are, and their labels, the registry says.
+"""
 
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -10,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fedfdp.fairness.metrics import METRICS, Task, number, shown, told, values_task
 from fedfdp.runs.config import Config
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.session import Result, Update
@@ -19,7 +24,7 @@ _BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
 class Watcher:
-    """Follows a run: a bar with the time left on a terminal, a line an evaluation elsewhere."""
+    """Follows a run: on a terminal a bar with the time left, elsewhere a line for each evaluation."""
 
     def __init__(self, config: Config) -> None:
         self.config, self.console = config, Console(stderr=True)
@@ -42,6 +47,7 @@ class Watcher:
         self.stop()
 
     def stop(self) -> None:
+        """Takes the bar away."""
         self.bar.stop()
 
     def __call__(self, update: Update) -> None:
@@ -84,67 +90,57 @@ class Watcher:
             )
 
 
+def headline(values: Mapping[str, float | None]) -> str:
+    """The main metrics of an evaluation or a summary, on one line."""
+    there = [metric for metric in shown("line", values_task(values)) if values.get(metric.name) is not None]
+    return "  ".join(f"{metric.line} {metric.text(values[metric.name])}" for metric in there)
+
+
 def _seen(update: Update) -> str:
-    """Accuracy, Ψ and worst client when last looked at; the ε spent of the budget."""
-    parts = []
-    if update.history:
-        last = update.history[-1]
-        if last["accuracy"] is not None:
-            parts.append(f"accuracy {last['accuracy']:.2%}")
-        else:
-            parts.append(f"loss {number(last['loss'])}")
-        parts.append(f"Ψ {number(last['psi'])}")
-        if last["worst_accuracy"] is not None:
-            parts.append(f"worst {last['worst_accuracy']:.1%}")
+    """The last evaluation, and the ε spent of the budget."""
+    parts = [headline(update.history[-1])] if update.history else []
     if update.epsilon is not None and update.budget is not None:
         parts.append(f"ε {update.epsilon:.2f} of {update.budget:g}")
     return "  ".join(parts)
 
 
-def _lines(summary: dict[str, Any], unit: str) -> list[tuple[str, str]]:
-    def percent(value: float | None) -> str:
-        return "–" if value is None else f"{value:.2%}"
-
-    what = "" if summary["metric"] == "loss" else f" of {summary['metric']}"
-    measured = [
-        ("test accuracy", percent(summary["accuracy"])),
-        ("worst client", percent(summary["worst_accuracy"])),
-    ]
-    if summary["task"]["classes"] is None:
-        measured = [("test loss", number(summary["loss"])), ("worst client", number(summary["worst_loss"]))]
+def _lines(summary: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
+    task: Task = "regression" if summary["task"]["classes"] is None else "classification"
     lines = [
-        *measured,
-        (f"Ψ{what} (test)", number(summary["psi"])),
-        (f"Ψ{what} (train)", number(summary.get("psi_train"))),
+        (told(metric.result or "", summary["metric"]), metric.text(summary.get(metric.name)))
+        for metric in shown("result", task)
     ]
     if summary["epsilon"] is not None:
         lines.append(("privacy", f"ε = {summary['epsilon']:.4f} at δ = {summary['delta']:g}, for every {unit}"))
     else:
         lines.append(("privacy", "none"))
-    if told := summary.get("evaluated_clients"):
-        nodes = "1 node" if told == 1 else f"{told} nodes"
+    if answered := summary.get("evaluated_clients"):
+        nodes = "1 node" if answered == 1 else f"{answered} nodes"
         lines.append(("evaluation", f"exact test measures left {nodes} un-noised: test records are not protected"))
     lines.append(("rounds", f"{summary['rounds']} in {_clock(summary['seconds'])}"))
     return lines
 
 
-def _per_client(measured: dict[str, list[float | None]], names: list[str] | None, most: int = 20) -> str:
-    """A bar a client, the worst first when there are many: accuracies, or losses where there are no classes."""
+def _per_client(measured: Mapping[str, list[float | None]], names: list[str] | None, most: int = 20) -> str:
+    """A bar for each client, the worst first when there are many: accuracies, or losses where there are no classes."""
     classed = any(value is not None for value in measured["accuracy"])
-    what, values = ("accuracy", measured["accuracy"]) if classed else ("loss", measured["loss"])
-    called = names if names and len(names) == len(values) else [str(i) for i in range(len(values))]
-    known = [(name, value) for name, value in zip(called, values, strict=True) if value is not None]
+    metric = METRICS["accuracy" if classed else "loss"]
+    values = measured[metric.name]
+    labels = names if names and len(names) == len(values) else [str(i) for i in range(len(values))]
+    known = [(label, value) for label, value in zip(labels, values, strict=True) if value is not None]
     if not known:
         return ""
-    shown = known
+    bars = known
     if len(known) > most:
-        shown = sorted(known, key=lambda pair: pair[1], reverse=not classed)[:most]
-    title = f"{what} by client" if len(known) <= most else f"{what} of the {most} worst of {len(known)} clients"
-    width = min(LONGEST_NAME, max(len(name) for name, _ in shown))
-    full = 1.0 if classed else max(value for _, value in shown) or 1.0
-    said = [f"{value:.1%}" if classed else number(value) for _, value in shown]
-    bars = [f"  {_short(name):<{width}}  {_bar(value / full, 30)}" for name, value in shown]
-    return "\n".join([title, *(f"{bar} {text}" for bar, text in zip(bars, said, strict=True))])
+        bars = sorted(known, key=lambda pair: pair[1], reverse=metric.better == "lower")[:most]
+    title = "by client" if len(known) <= most else f"of the {most} worst of {len(known)} clients"
+    width = min(LONGEST_NAME, max(len(label) for label, _ in bars))
+    full = 1.0 if classed else max(value for _, value in bars) or 1.0
+    lines = [
+        f"  {_short(label):<{width}}  {_bar(value / full, 30)} {f'{value:.1%}' if classed else number(value)}"
+        for label, value in bars
+    ]
+    return "\n".join([f"{metric.title} {title}", *lines])
 
 
 def _short(name: str) -> str:
@@ -156,10 +152,6 @@ def _bar(fraction: float, width: int) -> str:
     eighths = round(max(0.0, min(1.0, fraction)) * width * 8)
     full, part = divmod(eighths, 8)
     return ("█" * full + (_BLOCKS[part] if part else "")).ljust(width)
-
-
-def number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2e}" if abs(value) < 1e-2 or abs(value) >= 1e4 else f"{value:.4f}"
 
 
 def _clock(seconds: float) -> str:

@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,17 +15,18 @@ app = typer.Typer(help="Runs on disk: list, show, compare, export, prune.", no_a
 
 Places = Annotated[list[Path] | None, typer.Argument(help="Runs, or folders with runs below them; none: runs/.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON, and nothing else.")]
-_SHOWN = ("accuracy", "worst_accuracy", "psi", "psi_train", "epsilon", "rounds", "seconds")
 
 
 @app.command("list")
 def list_(places: Places = None, as_json: AsJson = False) -> None:
     """Every run: its method, its data, how far it is, and what it reached."""
-    rows = [{"run": str(run.path), **_overview(run)} for run in _runs(places)]
+    runs = _runs(places)
+    measured = _measured(runs)
+    rows = [{"run": str(run.path), **_overview(run, measured)} for run in runs]
     if as_json:
         print(json.dumps(rows))
         return
-    _print_table(["run", "state", "method", "data", *_SHOWN], rows)
+    _print_table(["run", "state", "method", "data", *measured], rows)
 
 
 @app.command()
@@ -35,8 +36,7 @@ def show(run: Annotated[Path, typer.Argument(help="One run's folder.")], as_json
     from fedfdp.runs.tracking import flat
 
     folder = RunFolder.find(run)
-    last = folder.summary() if folder.finished else (folder.metrics() or [{}])[-1]
-    found = {"config": folder.config(), "result": last}
+    found = {"config": folder.config(), "result": _last(folder)}
     if as_json:
         print(json.dumps({"state": _state(folder), **found}))
         return
@@ -55,15 +55,16 @@ def compare(places: Places = None, as_json: AsJson = False) -> None:
     settings = [flat(run.config()) for run in runs]
     names = dict.fromkeys(name for config in settings for name in config)
     differ = [n for n in names if n != "name" and len({json.dumps(c.get(n)) for c in settings}) > 1]
+    measured = _measured(runs)
     rows = [
-        {"run": run.path.name, **{name: config.get(name) for name in differ}, **_overview(run)}
+        {"run": run.path.name, **{name: config.get(name) for name in differ}, **_overview(run, measured)}
         for run, config in zip(runs, settings, strict=True)
     ]
     if as_json:
         print(json.dumps(rows))
         return
     common = [n for n in differ if all(n in config for config in settings)]  # not what only one method has
-    _print_table(["run", *common, *_SHOWN], rows)
+    _print_table(["run", *common, *measured], rows)
 
 
 @app.command()
@@ -73,10 +74,10 @@ def export(
     out: Annotated[Path | None, typer.Option(help="The file; none: runs.csv or runs.parquet.")] = None,
 ) -> None:
     """Every evaluation of every run as one table, with the run's settings beside it."""
-    from fedfdp.runs.tables import export as write
+    from fedfdp.runs.tables import write_table
 
     runs, file = _runs(places), out or Path(f"runs.{form}")
-    rows = write(runs, file, form=form)
+    rows = write_table(runs, file, form=form)
     print(f"{rows} evaluations of {len(runs)} runs in {file}")
 
 
@@ -85,7 +86,7 @@ def prune(
     places: Places = None,
     checkpoints: Annotated[bool, typer.Option("--checkpoints", help="Checkpoints of finished runs.")] = False,
     unfinished: Annotated[bool, typer.Option("--unfinished", help="Whole folders of runs that never ended.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it only said what would be.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, only say what would be deleted.")] = False,
 ) -> None:
     """Delete what is no longer needed. Ledgers of finished runs are always kept."""
     from fedfdp.core.errors import SettingError
@@ -122,19 +123,30 @@ def _state(run: "RunFolder") -> str:
     return f"round {metrics[-1]['round']}" if metrics else "begun"
 
 
-def _overview(run: "RunFolder") -> dict[str, Any]:
-    config = run.config()
-    last = run.summary() if run.finished else (run.metrics() or [{}])[-1]
-    found = {name: last.get(name) for name in _SHOWN}
+def _last(run: "RunFolder") -> dict[str, object]:
+    """What a run came to: its summary, or its last evaluation so far."""
+    return run.summary() if run.finished else (run.metrics() or [{}])[-1]
+
+
+def _measured(runs: list["RunFolder"]) -> list[str]:
+    """The names of the metrics that a table of these runs shows."""
+    from fedfdp.fairness.metrics import shown, values_task
+
+    tasks = {values_task(last) for run in runs if (last := _last(run))}
+    return [metric.name for metric in shown("column", *tasks or {"classification"})]
+
+
+def _overview(run: "RunFolder", measured: list[str]) -> dict[str, object]:
+    config, last = run.config(), _last(run)
     return {
         "state": _state(run),
         "method": config.get("algorithm", {}).get("name"),
         "data": config.get("data", {}).get("source"),
-        **found,
+        **{name: last.get(name) for name in measured},
     }
 
 
-def _print_table(columns: list[str], rows: list[dict[str, Any]]) -> None:
+def _print_table(columns: list[str], rows: list[dict[str, object]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -144,9 +156,11 @@ def _print_table(columns: list[str], rows: list[dict[str, Any]]) -> None:
     Console(width=None if sys.stdout.isatty() else 220).print(table)
 
 
-def _cell(name: str, value: Any) -> str:
+def _cell(name: str, value: object) -> str:
+    from fedfdp.fairness.metrics import METRICS
+
     if value is None:
         return "–"
-    if name in ("accuracy", "worst_accuracy"):
+    if name in METRICS and METRICS[name].form == "percent":
         return f"{value:.2%}"
     return f"{value:.3g}" if isinstance(value, float) else str(value)

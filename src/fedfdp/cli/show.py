@@ -1,4 +1,4 @@
-"""fedfdp show: finished runs side by side."""
+"""fedfdp show: finished runs side by side. Reads their folders, and changes nothing."""
 
 import json
 import sys
@@ -28,12 +28,11 @@ def show(
     from rich.console import Console
     from rich.table import Table
 
-    from fedfdp.cli.progress import number
+    from fedfdp.fairness.metrics import shown, values_task
 
-    table = Table("run", "method", "data", "accuracy", "worst", "Ψ test", "Ψ train", "ε", "rounds", "seconds")
-    for path, s in summaries.items():
-        spent = "none" if s["epsilon"] is None else f"{s['epsilon']:.3f}"
-        percents = ["–" if s[name] is None else f"{s[name]:.2%}" for name in ("accuracy", "worst_accuracy")]
-        psis = [number(s["psi"]), number(s.get("psi_train"))]
-        table.add_row(path, s["algorithm"], s["data"], *percents, *psis, spent, str(s["rounds"]), f"{s['seconds']:.0f}")
+    columns = shown("column", *{values_task(summary) for summary in summaries.values()})
+    table = Table("run", "method", "data", *(metric.column or "" for metric in columns))
+    for path, summary in summaries.items():
+        values = [metric.text(summary.get(metric.name)) for metric in columns]
+        table.add_row(path, summary["algorithm"], summary["data"], *values)
     Console(width=None if sys.stdout.isatty() else 200).print(table)

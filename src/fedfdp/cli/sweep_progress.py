@@ -7,6 +7,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from fedfdp.cli.progress import headline
 from fedfdp.runs.sweep import Word
 
 
@@ -16,7 +17,7 @@ class SweepWatcher:
     def __init__(self, total_rounds: dict[str, int]) -> None:
         self.rounds, self.done = dict(total_rounds), dict.fromkeys(total_rounds, 0)
         self.finished, self.computed, self.started = 0, 0, time.monotonic()
-        self.first: dict[str, int] = {}  # the round at which we met a run: a resumed one does not start at 0
+        self.first: dict[str, int] = {}  # the round at which each run was first seen: a resumed one does not start at 0
         console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[seen]}"))
         self.live = console.is_terminal
@@ -60,7 +61,7 @@ class SweepWatcher:
         return f"about {minutes}:{seconds:02d} left"
 
     def _line(self, word: Word) -> str:
-        parts = [f"[{self.finished}/{len(self.rounds)}]", word.run, word.message or word.state, _seen(word)]
+        parts = [f"[{self.finished}/{len(self.rounds)}]", word.run, word.message or word.state, headline(word.measures)]
         if word.state != "started":
             parts.append(self.left())
         return "  ".join(part for part in parts if part)
@@ -69,7 +70,7 @@ class SweepWatcher:
         if word.state in ("started", "running"):
             if word.run not in self.tasks:
                 self.tasks[word.run] = self.bars.add_task(word.run, total=word.rounds or 1, seen="starting")
-            seen = f"round {word.round}/{word.rounds}  {_seen(word)}"
+            seen = f"round {word.round}/{word.rounds}  {headline(word.measures)}"
             self.bars.update(self.tasks[word.run], completed=word.round, seen=seen)
         elif word.run in self.tasks:
             self.bars.remove_task(self.tasks.pop(word.run))
@@ -77,8 +78,3 @@ class SweepWatcher:
             self.bars.console.print(self._line(word), highlight=False, markup=False)
         overall = f"{self.finished}/{len(self.rounds)} runs  {self.left()}"
         self.bars.update(self.whole, completed=sum(self.done.values()), seen=overall)
-
-
-def _seen(word: Word) -> str:
-    parts = [] if word.accuracy is None else [f"accuracy {word.accuracy:.2%}"]
-    return "  ".join(parts + ([] if word.psi is None else [f"Ψ {word.psi:.1e}"]))

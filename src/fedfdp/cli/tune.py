@@ -123,7 +123,7 @@ def _show(tried: list["Candidate"], tuned: "Tuned", best: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from fedfdp.cli.progress import number
+    from fedfdp.fairness.metrics import number
     from fedfdp.tuning.pareto import front
 
     edge = front({i: tuned.outcomes[i] for i in tuned.finished})

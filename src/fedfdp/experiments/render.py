@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fedfdp.experiments.paper import Printed, printed
 from fedfdp.experiments.results import Cell, Claim, Results, Statistic, claims
 from fedfdp.experiments.specs import Column
+from fedfdp.fairness.metrics import METRICS
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def statistic(found: Statistic | None, measure: str) -> str:
     """Mean ± spread with the digits that suit the measure; a dash where a run has none."""
     if found is None:
         return "–"
-    if measure in ("accuracy", "worst_accuracy"):
+    if METRICS[measure].form == "percent":
         spread = "" if found.spread is None else f" ± {100 * found.spread:.2f}"
         return f"{100 * found.mean:.2f}{spread}"
     if measure == "epsilon":
@@ -135,7 +136,7 @@ def statistic(found: Statistic | None, measure: str) -> str:
 
 def _marked(results: Results, cell: Cell, measure: str) -> str:
     found = cell.of(measure)
-    choose = max if measure in ("accuracy", "worst_accuracy") else min
+    choose = max if METRICS[measure].better == "higher" else min
     best = results.best(cell.column, measure, choose)
     shown = statistic(found, measure)
     return f"**{shown}**" if found is not None and found.mean == best else shown

@@ -1,21 +1,21 @@
-"""A λ_s that needs no tuning, driven by released losses alone: post-processing, so it costs no privacy.
+"""A λ_s that needs no tuning. It is computed from released losses alone (post-processing), so it costs no privacy.
 
-λ_s = a/F: a gap between a client's loss and the mean counts by its size relative to the mean, on any scale of loss. The
-strength a rises while the released losses stay spread out, and falls while the mean loss suffers.
+λ_s = a/F: what counts is the gap between a client's loss and the mean, relative to the mean, so the scale of the loss
+does not matter. The strength a grows while the released losses are spread out, and shrinks while the mean loss rises.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-STEP = 1.02  # by which the strength changes in a round
-SPREAD = 0.1  # standard deviation of the clients' losses over their mean, above which they count as spread out
-SUFFERING = 1.05  # mean loss over its lowest so far, above which it suffers
+STEP = 1.02  # factor by which the strength changes in a round
+SPREAD = 0.1  # the losses are spread out where their standard deviation over their mean is above this
+SUFFERING = 1.05  # the mean loss has risen where it is above its lowest so far by this factor
 WEAKEST, STRONGEST = 0.25, 4.0
 
 
 @dataclass(frozen=True)
 class Drive:
-    """How strongly the server leans towards badly served clients, and the lowest mean loss it has seen."""
+    """How strongly the server favours badly served clients, and the lowest mean loss so far."""
 
     strength: float = 1.0
     lowest: float = float("inf")

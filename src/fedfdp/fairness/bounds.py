@@ -1,4 +1,4 @@
-"""How a clipping bound follows what was released: from released values alone, so it costs nothing more."""
+"""How a clipping bound is updated. It uses released values alone (post-processing), so it costs no privacy."""
 
 import math
 

@@ -1,54 +1,62 @@
-"""What "performance" means when a model's service to the clients is compared: the loss, the accuracy, or your metric.
+"""Which metric Ψ is the spread of: the loss, the accuracy, another metric of outputs, or a function of yours.
 
 For reporting only. What a method releases and steers by is the loss, whatever is chosen here.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from fedfdp.core.errors import SettingError, nearest
 from fedfdp.core.importing import imported
-
-Metric = Callable[[Tensor, Tensor], object]  # (outputs, targets) of all of a client's records → one number
-KNOWN = ("loss", "accuracy")
+from fedfdp.fairness.metrics import METRICS, Task
+from fedfdp.fairness.metrics.outputs import FUNCTIONS, OfOutputs
+from fedfdp.fairness.metrics.results import OWN
 
 
 @dataclass(frozen=True)
 class Performance:
-    """A measure of how well a model serves one client."""
+    """The metric that was chosen, and every function that an evaluation computes of a client's outputs."""
 
     name: str = "loss"
-    function: Metric | None = None  # None: what `name` says
+    function: OfOutputs | None = None  # None: the metric of that name
 
     @classmethod
-    def of(cls, metric: str | Metric) -> "Performance":
-        """From a setting: loss, accuracy, package.module:function, or a function itself."""
+    def of(cls, metric: str | OfOutputs) -> "Performance":
+        """From a setting: a metric's name, package.module:function, or a function itself."""
         if not isinstance(metric, str):
             return cls(str(getattr(metric, "__qualname__", type(metric).__name__)), metric)
         if ":" in metric:
             return cls(metric, imported(metric, "metric"))
-        if metric not in KNOWN:
-            raise SettingError("metric", metric, nearest(metric, KNOWN), "or package.module:function")
+        known = ("loss", "accuracy", *FUNCTIONS)
+        if metric not in known:
+            raise SettingError("metric", metric, nearest(metric, known), "or package.module:function")
         return cls(metric)
 
     def check(self, classes: int | None) -> None:
         """Raises where there is nothing of the kind to be measured."""
-        if self.name == "accuracy" and self.function is None and classes is None:
+        if self.function is None and classes is None and "regression" not in METRICS[self.name].tasks:
             raise SettingError("metric", self.name, "only for classes, and these targets are numbers", "take loss")
 
-    def measure(self, client: str, outputs: Tensor, targets: Tensor) -> float:
-        """The function's verdict on one client; NaN where it has none."""
-        assert self.function is not None
-        try:
-            return float(self.function(outputs, targets))  # type: ignore[arg-type]
-        except ZeroDivisionError:
-            return math.nan
-        except Exception as error:  # whatever the user's own code raises
-            reason = (str(error).splitlines() or [""])[0]
-            what = f"fails on the {len(targets)} records of client {client!r}: {type(error).__name__}: {reason}"
-            raise SettingError(
-                "metric", self.name, what, "it is given outputs and targets, and gives a number"
-            ) from error
+    def functions(self, classes: int | None) -> dict[str, OfOutputs]:
+        """What is computed of each client's outputs, by the name under which it is kept."""
+        task: Task = "regression" if classes is None else "classification"
+        found = {name: function for name, function in FUNCTIONS.items() if task in METRICS[name].tasks}
+        return found if self.function is None else found | {OWN: self.function}
+
+    def measure(self, client: str, outputs: Tensor, targets: Tensor, classes: int | None) -> dict[str, float]:
+        """The values of these functions at one client; NaN where one has no value."""
+        found = self.functions(classes).items()
+        return {name: _value(self.name if name == OWN else name, f, client, outputs, targets) for name, f in found}
+
+
+def _value(name: str, function: OfOutputs, client: str, outputs: Tensor, targets: Tensor) -> float:
+    try:
+        return float(function(outputs, targets))  # type: ignore[arg-type]
+    except ZeroDivisionError:
+        return math.nan
+    except Exception as error:  # whatever the user's own code raises
+        reason = (str(error).splitlines() or [""])[0]
+        what = f"fails on the {len(targets)} records of client {client!r}: {type(error).__name__}: {reason}"
+        raise SettingError("metric", name, what, "it is given outputs and targets, and gives a number") from error

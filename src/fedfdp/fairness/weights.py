@@ -1,4 +1,4 @@
-"""How the server turns the clients' released losses into aggregation weights. Post-processing: costs no privacy."""
+"""How the server turns the clients' released losses into aggregation weights (post-processing: costs no privacy)."""
 
 
 def fair_weight(loss: float, mean_loss: float, *, lam: float, low: float, high: float) -> float:

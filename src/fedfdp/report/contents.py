@@ -1,97 +1,68 @@
 """What a report shows, read from run folders into one plain record that has a place in JSON.
 
-Numbers pass through as they are stored; what is missing or no number is None. Nothing is estimated.
+Numbers pass through as they are stored; what is missing or no number is None. Nothing is estimated. The sections
+(`sections/`) read their parts of it; titles, forms and places of the metrics come from the registry.
 """
 
 import math
 from collections import Counter
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import get_args
 
-from fedfdp.report.compare import differing, fronts, over_seeds
+from fedfdp.fairness.metrics import METRICS, shown
+from fedfdp.fairness.metrics.registry import TASKS, Place
+from fedfdp.report.section import Json, StoredRun
+from fedfdp.report.sections import SECTIONS
 from fedfdp.runs.folder import RunFolder
-from fedfdp.runs.tracking import flat
-
-CURVES = ("accuracy", "loss", "psi", "epsilon", "worst_accuracy", "worst_loss")
-RESULTS = (
-    "accuracy", "worst_accuracy", "worst_10_percent", "std_accuracy", "jain", "psi", "psi_train", "psi_local",
-    "loss", "worst_loss", "epsilon", "delta", "epsilon_budget", "sigma", "accountant", "seconds", "records", "weights",
-)  # fmt: skip
-MOST_EVALUATIONS = 100  # of every single client; the curves of all clients together keep every one
 
 
-def document(folders: list[RunFolder]) -> dict[str, Any]:
+def document(folders: list[RunFolder]) -> Json:
     """All that a page about these runs shows."""
     folders = list({folder.path.resolve(): folder for folder in folders}.values())
     runs = [
-        {"number": number, "name": name, **_run(folder)}
+        {"number": number, "name": name, **_run(StoredRun.read(folder))}
         for number, (name, folder) in enumerate(zip(_names(folders), folders, strict=True), start=1)
     ]
-    made = {
+    found = {
         "version": version("fedfdp"),
+        "metrics": {name: asdict(metric) for name, metric in METRICS.items()},
+        "shown": {task: {place: [m.name for m in shown(place, task)] for place in get_args(Place)} for task in TASKS},
+        "sections": [{"name": s.name, "title": s.title, "compares": s.of_runs is not None} for s in SECTIONS],
         "runs": runs,
-        "differing": differing(runs),
-        "front": fronts(runs),
-        "seeds": over_seeds(runs),
     }
-    clean: dict[str, Any] = _finite(made)
-    return clean
+    for section in SECTIONS:
+        if section.of_runs is not None:
+            found = _joined(found, section.of_runs(runs), section.name)
+    return {name: _finite(value) for name, value in found.items()}
 
 
-def _run(folder: RunFolder) -> dict[str, Any]:
-    config = folder.config()
-    history = [e for e in folder.metrics() if isinstance(e, dict) and isinstance(e.get("round"), int)]
-    settings = flat(config)
-    last = history[-1] if history else {}
-    summary = folder.summary() if folder.finished else last
-    result = {name: summary.get(name) for name in RESULTS}
-    if not folder.finished:  # a summary holds these; before there is one, the settings do
-        result |= {name: settings.get(f"privacy.{name}") for name in ("delta", "sigma", "accountant")}
-        result["epsilon_budget"] = settings.get("privacy.epsilon")
-    privacy = folder.privacy()
-    clients = _clients(folder, privacy, history)
-    return {
-        "folder": str(folder.path),
-        "finished": folder.finished,
-        "round": summary.get("rounds", last.get("round", 0)),
+def _run(run: StoredRun) -> Json:
+    settings, summary = run.settings, run.summary
+    found: Json = {
+        "folder": str(run.folder.path),
+        "finished": run.folder.finished,
+        "round": summary.get("rounds", run.history[-1]["round"] if run.history else 0),
         "rounds": settings.get("rounds"),
         "method": summary.get("algorithm") or settings.get("algorithm.name"),
         "data": summary.get("data") or settings.get("data.source"),
         "seed": None if settings.get("seed") is None else str(settings["seed"]),
         "elsewhere": "flower" in (summary.get("engine"), settings.get("engine")),
         "evaluated": summary.get("evaluated_clients"),
-        "private": privacy is not None or settings.get("privacy.delta") is not None,
+        "private": run.privacy is not None or settings.get("privacy.delta") is not None,
         "metric": summary.get("metric") or settings.get("metric") or "loss",  # what Ψ is the variance of
-        "result": result,
-        # As text: a seed of 64 bits does not survive as one of JavaScript's numbers.
-        "settings": {name: "–" if value is None else str(value) for name, value in settings.items()},
-        "history": {"round": [e.get("round") for e in history]} | {n: [e.get(n) for e in history] for n in CURVES},
-        "clients": clients,
-        "privacy": privacy,
+        "task": "classification" if any(_known(e.get("accuracy")) for e in [summary, *run.history]) else "regression",
     }
+    for section in SECTIONS:
+        found = _joined(found, section.of_run(run), section.name)
+    return found
 
 
-def _clients(folder: RunFolder, privacy: dict[str, Any] | None, history: list[dict[str, Any]]) -> dict[str, Any]:
-    """Each client's name and records, and how the model served it at the evaluations that are kept."""
-    held = folder.clients() or {}
-    step = max(1, math.ceil(len(history) / MOST_EVALUATIONS))
-    kept = history[::-1][::step][::-1]
-    served = {name: [(e.get("clients") or {}).get(name) or [] for e in kept] for name in ("accuracy", "loss")}
-    accounts = privacy["clients"] if privacy else []
-    names = held.get("names") or [account["client"] for account in accounts]
-    count = max([len(names), *(len(values) for rows in served.values() for values in rows)])
-    facts = {"train": [account["records"] for account in accounts]} | held
-    of_each = {name: value if value and len(value) == count else None for name, value in facts.items()}
-    return {
-        "names": [*names, *(f"client {i}" for i in range(len(names), count))],
-        "train": of_each.get("train"),
-        "test": of_each.get("test"),
-        "classes": of_each.get("classes"),
-        "noted": bool(held),
-        "round": [entry.get("round") for entry in kept],
-        **served,
-    }
+def _joined(found: Json, part: Json, section: str) -> Json:
+    if taken := found.keys() & part.keys():
+        raise ValueError(f"report section {section!r} gives {sorted(taken)}, which is there already; rename it")
+    return found | part
 
 
 def _names(folders: list[RunFolder]) -> list[str]:
@@ -108,7 +79,11 @@ def _names(folders: list[RunFolder]) -> list[str]:
             depth[path] += 1
 
 
-def _finite(value: Any) -> Any:
+def _known(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _finite(value: object) -> object:
     """NaN and infinities have no place in JSON: they become null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None

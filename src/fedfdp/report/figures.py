@@ -1,17 +1,23 @@
 """Figures of runs, drawn with matplotlib for papers and for `fedfdp show`. They compute nothing of their own."""
 
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fedfdp.core.errors import RunError
+from fedfdp.fairness.metrics import METRICS, Metric, Task, shown, told
 from fedfdp.report.contents import document
+from fedfdp.report.section import Json
 from fedfdp.runs.folder import RunFolder
 
-Run = dict[str, Any]
-Panel = Callable[[Any, list[Run]], None]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Panel = Callable[["Axes", list[Json]], None]
 MOST_MAPS = 12  # runs whose holdings are drawn, each in a file of its own
 NAME_LENGTH = 28
+TITLE_WIDTH = 42  # characters that fit above a panel
 
 
 def draw_runs(runs: list[RunFolder], file: Path) -> None:
@@ -20,26 +26,26 @@ def draw_runs(runs: list[RunFolder], file: Path) -> None:
     _draw(_curves(facts["runs"]), facts["runs"], file)
 
 
-def draw_figures(facts: dict[str, Any], folder: Path) -> list[Path]:
+def draw_figures(facts: Json, folder: Path) -> list[Path]:
     """Every figure of a report as PDF and PNG; returns the PDF files."""
-    runs: list[Run] = facts["runs"]
+    runs: list[Json] = facts["runs"]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{folder} cannot be made: {error.strerror}; give another --figures") from None
-    wanted: dict[str, tuple[list[Panel], list[Run]]] = {"curves": (_curves(runs), runs)}
+    wanted: dict[str, tuple[list[Panel], list[Json]]] = {"curves": (_curves(runs), runs)}
     if len(runs) > 1:
         on_front = set(facts["front"])
         wanted["pareto"] = ([_pareto("psi", on_front), _pareto("epsilon", on_front)], runs)
     for run in [run for run in runs if run["clients"]["classes"]][:MOST_MAPS]:
         wanted["holdings" if len(runs) == 1 else f"holdings-{run['number']}"] = ([_holdings], [run])
-    for name, (panels, shown) in wanted.items():
+    for name, (panels, of_runs) in wanted.items():
         for ending in ("pdf", "png"):
-            _draw(panels, shown, folder / f"{name}.{ending}")
+            _draw(panels, of_runs, folder / f"{name}.{ending}")
     return [folder / f"{name}.pdf" for name in wanted]
 
 
-def _draw(panels: list[Panel], runs: list[Run], file: Path) -> None:
+def _draw(panels: list[Panel], runs: list[Json], file: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -60,71 +66,70 @@ def _draw(panels: list[Panel], runs: list[Run], file: Path) -> None:
         plt.close(figure)
 
 
-def _curves(runs: list[Run]) -> list[Panel]:
-    served, title = ("accuracy", "test accuracy, %") if _classed(runs) else ("loss", "test loss")
-    panels = [
-        _curve(served, title),
-        _curve("psi", f"Ψ: variance of the clients' {_measured(runs)}"),
-        _by_client(served, f"{title[5:]} by client" if served == "loss" else "accuracy by client, %"),
-    ]
-    if any(value is not None for run in runs for value in run["history"]["epsilon"]):
-        panels.append(_curve("epsilon", "ε spent by each client"))
-    return panels
+def _curves(runs: list[Json]) -> list[Panel]:
+    """The leading metric of every figure over the rounds that has values, and how well each client is served."""
+    leading: dict[str, Metric] = {}
+    for metric in shown("curve", _task(runs)):
+        if metric.curve is not None:
+            leading.setdefault(metric.curve.figure, metric)
+    drawn = [m for m in leading.values() if m.line is not None or _values(runs, m.name)]
+    return [*map(_curve, drawn), _by_client(_served(runs))]
 
 
-def _measured(runs: list[Run]) -> str:
-    """What Ψ is the variance of."""
-    metrics = {run.get("metric", "loss") for run in runs}
-    return "losses" if metrics == {"loss"} else ", ".join(sorted(metrics))
-
-
-def _curve(measure: str, title: str) -> Panel:
-    def draw(axis: Any, runs: list[Run]) -> None:
+def _curve(metric: Metric) -> Panel:
+    def draw(axis: "Axes", runs: list[Json]) -> None:
+        assert metric.curve is not None
         for run in runs:
-            values = [_shown(measure, value) for value in run["history"][measure]]
-            axis.plot(run["history"]["round"], values, label=_label(run), marker=".", markersize=4)
-        _name(axis, title, "round")
-        drawn = [v for run in runs for v in run["history"][measure] if v is not None]
-        if measure == "psi" and drawn and min(drawn) > 0:
+            axis.plot(
+                run["history"]["round"],
+                [_shown(metric, value) for value in run["history"][metric.name]],
+                label=_label(run),
+                marker=".",
+                markersize=4,
+            )
+        title = f"{metric.title}: {metric.about}" if metric.curve.note else _title(metric, metric.curve.figure)
+        _name(axis, told(title, _chosen(runs)), "round")
+        drawn = _values(runs, metric.name)
+        if metric.curve.log and drawn and min(drawn) > 0:
             axis.set_yscale("log")
-        if measure == "epsilon":
+        if metric.curve.zero:
             axis.set_ylim(bottom=0)
 
     return draw
 
 
-def _by_client(measure: str, title: str) -> Panel:
-    def draw(axis: Any, runs: list[Run]) -> None:
+def _by_client(metric: Metric) -> Panel:
+    def draw(axis: "Axes", runs: list[Json]) -> None:
         for run in runs:
-            latest = run["clients"][measure][-1] if run["clients"][measure] else []
-            values = sorted((_shown(measure, v) for v in latest if v is not None), reverse=measure == "loss")
+            latest = run["clients"][metric.name][-1] if run["clients"][metric.name] else []
+            values = sorted((_shown(metric, v) for v in latest if v is not None), reverse=metric.better == "lower")
             axis.plot(range(1, len(values) + 1), values, marker="o", markersize=4, label=_label(run))
-        _name(axis, title, "client, worst first")
-        if measure == "accuracy":
+        _name(axis, _title(metric, f"{metric.title} by client"), "client, worst first")
+        if metric.form == "percent":
             axis.set_ylim(bottom=max(0, axis.get_ylim()[0] - 5), top=100)
 
     return draw
 
 
 def _pareto(across: str, on_front: set[int]) -> Panel:
-    def draw(axis: Any, runs: list[Run]) -> None:
-        served, title = ("accuracy", "test accuracy, %") if _classed(runs) else ("loss", "test loss")
+    def draw(axis: "Axes", runs: list[Json]) -> None:
+        served = _served(runs)
         for run in runs:
-            x, y = run["result"][across], _shown(served, run["result"][served])
+            x, y = run["result"][across], _shown(served, run["result"][served.name])
             if x is not None and y == y:
                 filled = run["number"] in on_front
                 points = axis.scatter([x], [y], s=40, label=_label(run))
                 points.set_facecolor(points.get_facecolor() if filled else "none")
                 points.set_edgecolor(f"C{(run['number'] - 1) % 10}")
                 axis.annotate(str(run["number"]), (x, y), xytext=(5, 4), textcoords="offset points", fontsize=7)
-        _name(axis, title, "Ψ test" if across == "psi" else "ε")
+        _name(axis, _title(served, served.result or served.title), METRICS[across].title)
         if across == "psi" and all((run["result"]["psi"] or 0) > 0 for run in runs):
             axis.set_xscale("log")
 
     return draw
 
 
-def _holdings(axis: Any, runs: list[Run]) -> None:
+def _holdings(axis: "Axes", runs: list[Json]) -> None:
     import numpy as np
 
     clients = runs[0]["clients"]
@@ -142,21 +147,39 @@ def _holdings(axis: Any, runs: list[Run]) -> None:
             axis.text(k, i, str(count), ha="center", va="center", fontsize=5, color="white" if dark else "black")
 
 
-def _name(axis: Any, title: str, below: str) -> None:
-    axis.set_title(title, fontsize=10, loc="left")
+def _name(axis: "Axes", title: str, below: str) -> None:
+    axis.set_title(textwrap.fill(title, TITLE_WIDTH), fontsize=10, loc="left")
     axis.set_xlabel(below, fontsize=9)
     axis.grid(alpha=0.25)
 
 
-def _classed(runs: list[Run]) -> bool:
-    return any(value is not None for run in runs for value in run["history"]["accuracy"])
+def _title(metric: Metric, text: str) -> str:
+    return f"{text}, %" if metric.form == "percent" else text
 
 
-def _shown(measure: str, value: float | None) -> float:
-    return float("nan") if value is None else 100 * value if "accuracy" in measure else value
+def _task(runs: list[Json]) -> Task:
+    return "classification" if any(run["task"] == "classification" for run in runs) else "regression"
 
 
-def _label(run: Run) -> str:
+def _served(runs: list[Json]) -> Metric:
+    """The main measure of how well a model serves."""
+    return shown("line", _task(runs))[0]
+
+
+def _chosen(runs: list[Json]) -> str:
+    """What Ψ is the variance of."""
+    return ", ".join(sorted({run["metric"] for run in runs}))
+
+
+def _values(runs: list[Json], name: str) -> list[float]:
+    return [value for run in runs for value in run["history"][name] if value is not None]
+
+
+def _shown(metric: Metric, value: float | None) -> float:
+    return float("nan") if value is None else 100 * value if metric.form == "percent" else value
+
+
+def _label(run: Json) -> str:
     return _text(f"{run['number']} {run['name']}")
 
 

@@ -9,13 +9,15 @@ import html
 import json
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from fedfdp.core.errors import RunError
+from fedfdp.report.section import Json
+from fedfdp.report.sections import SECTIONS
 from fedfdp.runs.folder import RunFolder
 
-SCRIPTS = ("base.js", "table.js", "scale.js", "figure.js", "lines.js", "clients.js", "statement.js",
-           "sections.js", "page.js")  # fmt: skip
+# The page's one script: what all sections use, the sections, and what puts them together.
+SCRIPTS = ("base.js", "metrics.js", "table.js", "scale.js", "figure.js", "lines.js", "by_client.js")
+LAST_SCRIPT = "page.js"
 PAGE = "report.html"
 STYLES = ("page.css", "chart.css", "parts.css")
 TITLE_LENGTH = 80
@@ -40,10 +42,12 @@ needed. The numbers are also in the run's folder, in summary.json and metrics.js
 """
 
 
-def render(facts: dict[str, Any]) -> str:
+def render(facts: Json) -> str:
     """The page that shows these facts."""
     style = "".join(map(_asset, STYLES))
-    script = '"use strict";\n(() => {\n' + "\n".join(map(_asset, SCRIPTS)) + "})();\n"
+    sections = [f"{{\n{section.drawing()}}}\n" for section in SECTIONS]  # a block each: their names do not meet
+    parts = [*map(_asset, SCRIPTS), *sections, _asset(LAST_SCRIPT)]
+    script = '"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n"
     return _PAGE.format(
         title=html.escape(_title(facts)),
         style=style,
@@ -53,7 +57,7 @@ def render(facts: dict[str, Any]) -> str:
     )
 
 
-def write_page(facts: dict[str, Any], file: Path) -> None:
+def write_page(facts: Json, file: Path) -> None:
     """The whole page or nothing."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -62,13 +66,13 @@ def write_page(facts: dict[str, Any], file: Path) -> None:
         raise RunError(f"{file} cannot be written: {error.strerror}; give another --out") from None
 
 
-def embedded(facts: dict[str, Any]) -> str:
+def embedded(facts: Json) -> str:
     """JSON without a character that could end the script element it lies in."""
     text = json.dumps(facts, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _title(facts: dict[str, Any]) -> str:
+def _title(facts: Json) -> str:
     runs = facts["runs"]
     name = runs[0]["name"] if len(runs) == 1 else f"{len(runs)} runs"
     return f"{' '.join(str(name).split())[:TITLE_LENGTH]} · fedfdp report"

@@ -105,7 +105,6 @@ class Session:
         if self.accounts is not None:
             self.accounts.sync()
         clients = step.evaluation.clients
-        own = clients.performance
         entry = {
             "round": step.round,
             **{name: _finite(value) for name, value in step.evaluation.measures.items()},
@@ -113,7 +112,7 @@ class Session:
             "clients": {
                 "loss": [_finite(v) for v in clients.losses.tolist()],
                 "accuracy": [_finite(v) for v in clients.accuracies.tolist()],
-                **({} if own is None else {"performance": [_finite(v) for v in own.tolist()]}),
+                **{name: [_finite(v) for v in found.tolist()] for name, found in clients.of_outputs.items()},
             },
         }
         self.history.append(entry)

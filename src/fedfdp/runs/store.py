@@ -1,6 +1,6 @@
-"""Many runs in one folder, each named after its config and the content of its files: what is done is not done again.
+"""Many runs in one folder, each named after its config and the content of its files, so that none is run twice.
 
-Holds no results of its own: all it knows is read from the run folders.
+It keeps no results of its own: all it knows is read from the run folders.
 """
 
 import shutil
@@ -24,10 +24,10 @@ def short_hash(config: Config) -> str:
 
 
 class Store:
-    """The runs below one folder. Configs have to be resolved: two ways to say the same run are one run.
+    """The runs below one folder, found by their configs. Configs must be resolved, so that equal runs have equal ones.
 
-    Records in files that were edited are another run. Where a config does not say their `data.content` yet, every call
-    reads them through for it: pass `pinned` ones.
+    A run on files that were edited is another run. Where a config has no `data.content` yet, every call reads the
+    files to compute it: pass `pinned` configs.
     """
 
     def __init__(self, root: Path) -> None:
@@ -44,9 +44,9 @@ class Store:
         return self.run(config).finished
 
     def complete(self, config: Config, on_update: Callable[[Update], None] | None = None) -> RunFolder:
-        """The finished run of a config: as it is, continued from its checkpoint, or made from the start.
+        """The finished run of a config: found, continued from its checkpoint, or run from the start.
 
-        Where another process is at the same run, this waits for it: to its end, or to its death.
+        While another process works on the same run, this waits until that process ends.
         """
         (config,) = pinned([config])
         folder = self.run(config)
@@ -60,7 +60,7 @@ class Store:
         return [RunFolder(path.parent) for path in sorted(self.root.glob(f"**/{IDENTITY}"))]
 
     def _begun(self, path: Path) -> bool:
-        """Whether there is a run to continue. What a kill left of the moment before one began is cleared away."""
+        """Whether there is a run to continue. Removes what a process left that was killed while it made the folder."""
         if (path / IDENTITY).is_file():
             return True
         if path.exists():
@@ -72,7 +72,7 @@ class Store:
 
     @contextmanager
     def _alone(self, path: Path) -> Iterator[None]:
-        """One process at a time for each run; the lock goes with the process that holds it, however it ends."""
+        """One process at a time for each run; its lock is released when that process ends, however it ends."""
         folder = RunFolder(self.root)
         with folder.writing():
             (self.root / ".locks").mkdir(parents=True, exist_ok=True)

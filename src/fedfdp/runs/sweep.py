@@ -7,14 +7,15 @@ import multiprocessing
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Literal
 
 from fedfdp.core.errors import FedFDPError
+from fedfdp.fairness.metrics import METRICS
 from fedfdp.runs.build import pinned
 from fedfdp.runs.config import Config
 from fedfdp.runs.session import Update
@@ -33,8 +34,7 @@ class Word:
     state: State
     round: int = 0
     rounds: int = 0
-    accuracy: float | None = None
-    psi: float | None = None
+    measures: dict[str, float | None] = field(default_factory=dict)  # those of the progress line
     message: str = ""
 
 
@@ -136,11 +136,15 @@ def _work(connection: Connection, root: Path, log: str | None) -> None:
                     store.complete(config, _Reporter(connection, name, track))
                 summary = store.run(config).summary()
                 rounds = summary["rounds"]
-                connection.send(Word(name, "done", rounds, rounds, summary["accuracy"], summary["psi"]))
+                connection.send(Word(name, "done", rounds, rounds, _headline(summary)))
             except FedFDPError as error:
                 connection.send(Word(name, "failed", message=str(error)))
     except (EOFError, ConnectionError, KeyboardInterrupt):
         return
+
+
+def _headline(values: Mapping[str, float | None]) -> dict[str, float | None]:
+    return {name: values.get(name) for name, metric in METRICS.items() if metric.line is not None}
 
 
 class _Reporter:
@@ -158,7 +162,7 @@ class _Reporter:
         seen = update.history[-1] if update.history else {}
         step = update.step
         try:
-            word = Word(self.name, "running", step.round, step.rounds, seen.get("accuracy"), seen.get("psi"))
+            word = Word(self.name, "running", step.round, step.rounds, _headline(seen))
             self.connection.send(word)
         except (ConnectionError, OSError):
             raise KeyboardInterrupt from None

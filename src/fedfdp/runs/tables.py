@@ -1,9 +1,12 @@
-"""Runs as one table for other programs: CSV always, Parquet where pandas and pyarrow are installed."""
+"""Every evaluation of many runs as one table for other programs: CSV, or Parquet (needs pandas and pyarrow).
+
+Metrics are columns under the names that they have on disk.
+"""
 
 import csv
 import importlib
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from fedfdp.core.errors import RunError, SettingError, nearest
 from fedfdp.runs.folder import RunFolder
@@ -12,8 +15,8 @@ from fedfdp.runs.tracking import flat
 FORMATS = ("csv", "parquet")
 
 
-def history_rows(runs: list[RunFolder]) -> list[dict[str, Any]]:
-    """A row for each evaluation of each run: its folder, its settings, the round and every measure."""
+def history_rows(runs: list[RunFolder]) -> list[dict[str, object]]:
+    """A row for each evaluation of each run: its folder, the round, every metric and the run's settings."""
     rows = []
     for run in runs:
         settings = {name: value for name, value in flat(run.config()).items() if not isinstance(value, list)}
@@ -23,7 +26,7 @@ def history_rows(runs: list[RunFolder]) -> list[dict[str, Any]]:
     return rows
 
 
-def export(runs: list[RunFolder], file: Path, *, form: str) -> int:
+def write_table(runs: list[RunFolder], file: Path, *, form: str) -> int:
     """Writes every evaluation of these runs; returns the number of rows."""
     if form not in FORMATS:
         raise SettingError("--format", form, nearest(form, FORMATS))
@@ -42,7 +45,7 @@ def export(runs: list[RunFolder], file: Path, *, form: str) -> int:
     return len(rows)
 
 
-def _parquet() -> Any:
+def _parquet() -> ModuleType:
     try:
         importlib.import_module("pyarrow")
         return importlib.import_module("pandas")

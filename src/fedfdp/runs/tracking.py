@@ -1,12 +1,12 @@
-"""A run's measures to TensorBoard or MLflow while it goes on. Both are optional; the run folder needs neither."""
+"""A run's metrics to TensorBoard or MLflow while it goes on. Both are optional; the run folder needs neither."""
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from fedfdp.core.errors import SettingError, nearest
+from fedfdp.fairness.metrics.registry import RESERVED
 from fedfdp.runs.session import Update
 
 KINDS = ("tensorboard", "mlflow")
@@ -27,8 +27,8 @@ def check_tracking(kind: str | None) -> None:
 
 
 @contextmanager
-def tracker(kind: str | None, root: Path, name: str, settings: dict[str, Any]) -> Iterator[Track]:
-    """What to call with every update of the run `name`; TensorBoard's and MLflow's files lie below `root`."""
+def tracker(kind: str | None, root: Path, name: str, settings: Mapping[str, object]) -> Iterator[Track]:
+    """Gives a function to call with every update of the run `name`; the files of either library lie below `root`."""
     if kind is None:
         yield lambda update: None
         return
@@ -36,38 +36,38 @@ def tracker(kind: str | None, root: Path, name: str, settings: dict[str, Any]) -
     module = importlib.import_module(MODULES[kind])
     if kind == "tensorboard":
         with module.SummaryWriter(str(root / "tensorboard" / name)) as writer:
-            yield _each(lambda measure, value, round: writer.add_scalar(measure, value, round))
+            yield _each(lambda metric, value, round: writer.add_scalar(metric, value, round))
         return
     if not module.is_tracking_uri_set():
         module.set_tracking_uri(f"sqlite:///{(root / 'mlflow.db').resolve()}")
     module.set_experiment("fedfdp")
     with module.start_run(run_name=name):
         module.log_params(flat(settings))
-        yield _each(lambda measure, value, round: module.log_metric(measure, value, step=round))
+        yield _each(lambda metric, value, round: module.log_metric(metric, value, step=round))
 
 
-def measures(entry: dict[str, Any]) -> dict[str, float]:
-    """The plain numbers of one evaluation: without the round and without the single clients."""
-    return {name: v for name, v in entry.items() if name not in ("round", "clients") and isinstance(v, int | float)}
+def numbers(entry: Mapping[str, object]) -> dict[str, float]:
+    """The metrics of one evaluation that have a value, without those of single clients."""
+    return {name: v for name, v in entry.items() if name not in RESERVED and isinstance(v, int | float)}
 
 
-def flat(settings: dict[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested settings as section.setting: value, for showing around: without the hash of the files.
+def flat(settings: Mapping[str, object], above: str = "") -> dict[str, object]:
+    """Nested settings as section.setting: value, without the hash of the data's files, so that they can be shown.
 
-    Whoever knows all records but one could try that one against it.
+    Whoever knows all records but one could check guesses of that one against the hash.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, value in settings.items():
         found |= flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: value}
     found.pop("data.content", None)
     return found
 
 
-def _each(log: Callable[[str, float, int], Any]) -> Track:
+def _each(log: Callable[[str, float, int], object]) -> Track:
     def track(update: Update) -> None:
         if update.step.evaluation is not None and update.history:
             entry = update.history[-1]
-            for name, value in measures(entry).items():
+            for name, value in numbers(entry).items():
                 log(name, value, entry["round"])
 
     return track

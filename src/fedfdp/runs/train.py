@@ -24,7 +24,8 @@ from fedfdp.core.settings import plain
 from fedfdp.data import Federation
 from fedfdp.engines import EngineFactory, find_engine
 from fedfdp.engines.local import LocalEngine
-from fedfdp.fairness.performance import Metric, Performance
+from fedfdp.fairness.metrics.outputs import OfOutputs
+from fedfdp.fairness.performance import Performance
 from fedfdp.models.learner import Learner, LossFunction, check_loss, cross_entropy, squared_error
 from fedfdp.native.threads import allowed_threads, forked
 from fedfdp.privacy.dpsgd import DPSGD
@@ -55,7 +56,7 @@ def train(
     server: ServerOptimizer | None = None,
     participation: Participation | None = None,
     loss: LossFunction | None = None,
-    metric: str | Metric = "loss",
+    metric: str | OfOutputs = "loss",
     seed: int = 0,
     randomness: Literal["seeded", "secure"] = "seeded",
     eval_every: int | None = None,

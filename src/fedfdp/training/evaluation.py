@@ -43,18 +43,17 @@ class LocalEvaluator:
             right.index_add_(0, owner[part], correct.double().cpu())
         with np.errstate(invalid="ignore"):
             means = loss.numpy() / records, right.numpy() / records
-        own = None if self.performance.function is None else self._measured(weights, indices)
-        return ClientResults(*means, records, self.shares, self.performance.name, own)
+        return ClientResults(*means, records, self.shares, self.performance.name, self._measured(weights, indices))
 
-    def _measured(self, weights: Weights, indices: list[Tensor]) -> NDArray[np.float64]:
-        """The user's own metric, client by client; NaN for one without records."""
-        found = []
-        for client, index in zip(self.federation.clients, indices, strict=True):
-            if not len(index):
-                found.append(np.nan)
+    def _measured(self, weights: Weights, indices: list[Tensor]) -> dict[str, NDArray[np.float64]]:
+        """Every metric of outputs, client by client; NaN for one without records."""
+        classes = self.federation.classes
+        found = {name: np.full(len(indices), np.nan) for name in self.performance.functions(classes)}
+        for i, (client, index) in enumerate(zip(self.federation.clients, indices, strict=True)):
+            if not found or not len(index):
                 continue
-            outputs = [
-                self.learner.outputs(weights, self.federation.x[part]).cpu() for part in torch.split(index, BATCH)
-            ]
-            found.append(self.performance.measure(client.name, torch.cat(outputs), self.federation.y[index]))
-        return np.array(found, dtype=np.float64)
+            parts = [self.learner.outputs(weights, self.federation.x[part]).cpu() for part in torch.split(index, BATCH)]
+            values = self.performance.measure(client.name, torch.cat(parts), self.federation.y[index], classes)
+            for name, value in values.items():
+                found[name][i] = value
+        return found

@@ -3,6 +3,10 @@ const facts = JSON.parse(document.getElementById("facts").textContent);
 const svgNamespace = new DOMParser().parseFromString("<svg></svg>", "text/html").body.firstChild.namespaceURI;
 const known = (value) => typeof value === "number" && Number.isFinite(value);
 const last = (list) => list[list.length - 1];
+const runs = facts.runs,
+  several = runs.length > 1;
+const labelOf = (run) => (several ? `${run.number} ${run.name}` : run.name);
+const drawings = {}; // by a section's name: run → elements; of a section that compares, runs → elements
 
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
@@ -39,6 +43,15 @@ const form = {
     return Math.abs(value) < 1e-2 || Math.abs(value) >= 1e4 ? value.toExponential(2) : value.toFixed(4);
   },
 };
+
+const paragraph = (text, kind) => el("p", { class: kind }, text);
+const warning = (text) => el("p", { class: "note", role: "note" }, text);
+const list = (lines) =>
+  el(
+    "ul",
+    { class: "plain" },
+    lines.map((line) => el("li", {}, plain(line))),
+  );
 
 const slug = (text) =>
   plain(text)

@@ -1,7 +1,9 @@
 // How the model serves each client, and what each client holds. `values` are in the order of `names`.
 const firstPanels = 24;
+// No room below zero, unless a value is there.
+const aboveZero = (values) => [Math.min(0, ...values.filter(known)), Infinity];
 
-// One small chart a client on common axes, the worst served first.
+// One small chart for each client on common axes, the worst served first.
 function multiplesFigure({ title, note, names, rounds, rows, kind, worstFirst }) {
   const series = names.map((name, i) => ({ name, values: rows.map((row) => row[i] ?? null) }));
   const end = (one) => one.values.filter(known).pop();
@@ -15,7 +17,7 @@ function multiplesFigure({ title, note, names, rounds, rows, kind, worstFirst })
     const height = Math.max(1, Math.ceil(visible.length / columns)) * tall + 4;
     const range = span(
       series.flatMap((one) => one.values),
-      { within: kind === "percent" ? [0, 1] : [0, Infinity], include: [0] },
+      { within: kind === "percent" ? [0, 1] : aboveZero(series.flatMap((one) => one.values)), include: [0] },
     );
     const svg = canvas(
       width,
@@ -39,7 +41,7 @@ function multiplesFigure({ title, note, names, rounds, rows, kind, worstFirst })
         sv(
           "text",
           { class: "tick small", x: left + wide - 6, y: top + 13, "text-anchor": "end" },
-          known(final) ? tickText[kind](Number(final.toPrecision(3))) : "–",
+          known(final) ? (tickText[kind] || tickText.number)(Number(final.toPrecision(3))) : "–",
         ),
         curve({ x: rounds, y: one.values, style: styleOf(0) }, at),
       );
@@ -81,7 +83,7 @@ function multiplesFigure({ title, note, names, rounds, rows, kind, worstFirst })
 }
 
 // How many clients are served how well: bars, and below them a stroke for every single client.
-function distributionFigure({ title, note, names, values, kind }) {
+function distributionFigure({ title, note, names, values, label, kind }) {
   const clients = names
     .map((name, i) => ({ name, value: values[i] }))
     .filter((one) => known(one.value))
@@ -102,7 +104,7 @@ function distributionFigure({ title, note, names, values, kind }) {
       svg.append(sv("text", { x: width / 2, y: height / 2, "text-anchor": "middle", class: "tick" }, "no values"));
       return { svg, stops: [] };
     }
-    const [low, high] = kind === "percent" ? [0, 1] : span(all, { within: [0, Infinity], include: [0] });
+    const [low, high] = kind === "percent" ? [0, 1] : span(all, { within: aboveZero(all), include: [0] });
     const edges =
       kind === "percent"
         ? Array.from({ length: 21 }, (_, i) => i / 20)
@@ -117,7 +119,7 @@ function distributionFigure({ title, note, names, values, kind }) {
       svg,
       width,
       height,
-      { label: kind === "percent" ? "accuracy" : "loss", range: [low, high], kind },
+      { label, range: [low, high], kind },
       { range: [0, most * 1.08], kind: "round" },
     );
     const stops = [];
@@ -159,7 +161,7 @@ function distributionFigure({ title, note, names, values, kind }) {
       title,
       columns: [
         { name: "client", kind: "text" },
-        { name: kind === "percent" ? "accuracy" : "loss", kind },
+        { name: label, kind },
       ],
       rows: clients.map((one) => [one.name, one.value]),
     }),

@@ -5,22 +5,21 @@ Pure comparison of what a report has read; nothing is run or read here.
 
 import math
 import statistics
-from typing import Any
 
-Run = dict[str, Any]
+from fedfdp.fairness.metrics import METRICS
+from fedfdp.report.section import Json, Section
 
-AVERAGED = ("accuracy", "worst_accuracy", "psi", "psi_train", "loss", "epsilon")
-# What names a run or how it was watched, not what it computes.
+# Settings that say how a run is named or watched, not what it computes.
 ASIDE = {"name", "seed", "data.seed", "threads", "eval_every", "device"}
 
 
-def differing(runs: list[Run]) -> list[str]:
-    """The settings that not all runs have alike, but for their names."""
+def differing(runs: list[Json]) -> list[str]:
+    """The settings, other than the name, in which not all runs agree."""
     names = dict.fromkeys(name for run in runs for name in run["settings"])
     return [n for n in names if n != "name" and len({run["settings"].get(n) for run in runs}) > 1]
 
 
-def fronts(runs: list[Run]) -> list[int]:
+def fronts(runs: list[Json]) -> list[int]:
     """Numbers of the runs that no other on the same data beats in accuracy, Ψ and ε together.
 
     A beats B when it is at least as good in all three and better in one; no privacy is ε = ∞. Where there is no
@@ -35,9 +34,9 @@ def fronts(runs: list[Run]) -> list[int]:
     ]
 
 
-def over_seeds(runs: list[Run]) -> list[dict[str, Any]]:
+def over_seeds(runs: list[Json]) -> list[Json]:
     """Finished runs that differ only in their seeds: means and sample standard deviations; single runs are left out."""
-    groups: dict[tuple[Any, ...], list[Run]] = {}
+    groups: dict[tuple[object, ...], list[Json]] = {}
     for run in runs:
         if run["finished"]:
             settings = sorted((name, value) for name, value in run["settings"].items() if name not in ASIDE)
@@ -45,10 +44,10 @@ def over_seeds(runs: list[Run]) -> list[dict[str, Any]]:
     return [_group(group) for group in groups.values() if len(group) > 1]
 
 
-def _group(group: list[Run]) -> dict[str, Any]:
+def _group(group: list[Json]) -> Json:
     mean: dict[str, float | None] = {}
     spread: dict[str, float | None] = {}
-    for name in AVERAGED:
+    for name in [name for name, metric in METRICS.items() if metric.column is not None and metric.better is not None]:
         values = [run["result"][name] for run in group]
         known = all(_number(value) for value in values)
         mean[name] = statistics.fmean(values) if known else None
@@ -62,7 +61,7 @@ def _group(group: list[Run]) -> dict[str, Any]:
     }
 
 
-def _merits(run: Run) -> tuple[float, float, float] | None:
+def _merits(run: Json) -> tuple[float, float, float] | None:
     """What counts, the more the better."""
     result = run["result"]
     served = result["accuracy"] if _number(result["accuracy"]) else result["loss"] and -result["loss"]
@@ -75,5 +74,12 @@ def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     return one != other and all(a >= b for a, b in zip(one, other, strict=True))
 
 
-def _number(value: Any) -> bool:
+def _number(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
+
+
+SECTION = Section(
+    "comparison",
+    "Comparison",
+    of_runs=lambda runs: {"differing": differing(runs), "front": fronts(runs), "seeds": over_seeds(runs)},
+)

@@ -1,0 +1,82 @@
+"""A model's results at each client, and the metrics that are computed of them. All of it is raw: it is measured in a
+simulation, or given by nodes whose owners agreed.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfdp.fairness.metrics.registry import METRICS, Metric, register
+
+Floats = NDArray[np.float64]
+OWN = "performance"  # the name under which the values of the run's own function are kept
+
+
+@dataclass(frozen=True)
+class ClientResults:
+    """One model's results on each client's own data: mean loss, accuracy (NaN in regression), records, and p_i."""
+
+    losses: Floats  # each client's mean loss
+    accuracies: Floats  # NaN in regression
+    records: NDArray[np.int64]  # that each client was judged by
+    shares: Floats  # p_i = n_i / Σ n_j
+    metric: str = "loss"  # what Ψ is the spread of: loss, accuracy, another metric of outputs, or a function's name
+    of_outputs: dict[str, Floats] = field(default_factory=dict)  # by name: the metrics computed of clients' outputs
+    noise: Floats | None = None  # the variance of the noise on each loss, where they were released under privacy
+
+    def served(self) -> "ClientResults":
+        """Without the clients that have no record to be judged by."""
+        keep = self.records > 0
+        return replace(
+            self,
+            losses=self.losses[keep],
+            accuracies=self.accuracies[keep],
+            records=self.records[keep],
+            shares=self.shares[keep],
+            of_outputs={name: values[keep] for name, values in self.of_outputs.items()},
+            noise=None if self.noise is None else self.noise[keep],
+        )
+
+    @property
+    def performance(self) -> Floats | None:
+        """What the run's own function makes of each client; None where there is no such function."""
+        return self.of_outputs.get(OWN)
+
+    @property
+    def judged_by(self) -> Floats:
+        """What Ψ is the spread of, at each client; NaN where nobody computed it."""
+        if self.performance is not None:
+            return self.performance
+        known = {"loss": self.losses, "accuracy": self.accuracies, **self.of_outputs}
+        return known.get(self.metric, np.full_like(self.losses, np.nan))
+
+
+Compute = Callable[[ClientResults], float]
+COMPUTED: dict[str, Compute] = {}
+
+
+def of_results(metric: Metric) -> Callable[[Compute], Compute]:
+    """Declares a function of the clients' results, those without records left out, as this metric."""
+
+    def declare(compute: Compute) -> Compute:
+        register(metric)
+        COMPUTED[metric.name] = compute
+        return compute
+
+    return declare
+
+
+def measures(results: ClientResults) -> dict[str, float]:
+    """Every metric of a model's results, by name: fractions, not per cent; accuracies are NaN in regression.
+
+    The value of a metric of outputs is its mean over the clients, weighted by p_i.
+    """
+    r = results.served()
+    there = [name for name in COMPUTED if (needed := METRICS[name].needs) is None or needed in r.of_outputs]
+    if not len(r.records):
+        return dict.fromkeys([*r.of_outputs, *there], math.nan)
+    means = {name: float(np.average(values, weights=r.shares)) for name, values in r.of_outputs.items()}
+    return means | {name: COMPUTED[name](r) for name in there}

@@ -1,0 +1,8 @@
+"""The sections of the report. A new one is NAME.py with a `SECTION`, NAME.js that draws it, and its name below."""
+
+from importlib import import_module
+
+from fedfdp.report.section import Section
+
+NAMES = ("comparison", "summary", "privacy", "rounds", "clients", "data", "settings")  # in the order of the page
+SECTIONS: list[Section] = [import_module(f"fedfdp.report.sections.{name}").SECTION for name in NAMES]

@@ -1,0 +1,70 @@
+// How the model serves each client.
+drawings.clients = (run) => {
+  const c = run.clients,
+    parts = [],
+    end = (name) => last(c[name]) || [],
+    seen = Object.values(metrics).filter((metric) => metric.by_client && c[metric.name].flat().some(known)),
+    title = (metric) => told(metric.title, [run]);
+  if (!run.elsewhere)
+    parts.push(
+      warning(
+        "These accuracies and losses are exact and not private outputs of the mechanism: they exist because a simulation holds all records. Of real records they would have to stay with their holder.",
+      ),
+    );
+  else
+    parts.push(
+      warning(
+        run.evaluated || seen.includes(metrics.accuracy)
+          ? `This run went across machines. ${run.evaluated ?? "Some"} of ${c.names.length} clients let the model be judged on their own records; of the others nothing is shown.`
+          : "This run went across machines and no client let the model be judged on its own records: there is no accuracy, and losses are the noised ones that clients released, smoothed over rounds.",
+      ),
+    );
+  parts.push(
+    tableView({
+      title: `Clients of ${run.name}`,
+      columns: [
+        { name: "client", kind: "text" },
+        { name: "training records", kind: "count" },
+        { name: "test records", kind: "count" },
+        ...seen.map((metric) => ({ name: title(metric), kind: metric.form })),
+      ],
+      rows: c.names.map((name, i) => [
+        name,
+        c.train?.[i] ?? null,
+        c.test?.[i] ?? null,
+        ...seen.map((metric) => end(metric.name)[i] ?? null),
+      ]),
+    }),
+  );
+  if (!seen.length) parts.push(paragraph("There is no evaluation by client yet."));
+  parts.push(
+    el(
+      "div",
+      { class: "figures" },
+      seen.map(
+        (metric) =>
+          distributionFigure({
+            title: `How many clients have which ${title(metric)}`,
+            note: `At round ${last(c.round)}; a stroke for every client.`,
+            names: c.names,
+            values: end(metric.name),
+            label: title(metric),
+            kind: metric.form,
+          }).node,
+      ),
+    ),
+    ...seen.map(
+      (metric) =>
+        multiplesFigure({
+          title: `Test ${title(metric)} of each client by round`,
+          note: `The ${metric.better ? "worst served" : "lowest"} first; all on the same axes, from zero.`,
+          names: c.names,
+          rounds: c.round,
+          rows: c[metric.name],
+          kind: metric.form,
+          worstFirst: metric.better === "lower" ? -1 : 1,
+        }).node,
+    ),
+  );
+  return parts;
+};

@@ -1,0 +1,70 @@
+// What one run reached, in a sentence, in its main numbers, and whole.
+function sentence(run) {
+  const r = run.result,
+    parts = [];
+  if (known(r.accuracy))
+    parts.push(
+      `${form.percent(r.accuracy)} of the test records right, ${form.percent(r.worst_accuracy)} at the client it serves worst`,
+    );
+  else if (known(r.loss))
+    parts.push(`test loss ${form.number(r.loss)}, ${form.number(r.worst_loss)} at the client it serves worst`);
+  if (known(r.psi)) parts.push(`Ψ = ${form.number(r.psi)}`);
+  if (!run.private) parts.push("not private");
+  else if (known(r.epsilon))
+    parts.push(`ε = ${form.epsilon(r.epsilon)} at δ = ${form.delta(r.delta)} for every record`);
+  const clients = run.clients.names.length;
+  return `${form.text(run.method)} on ${form.text(run.data)}, ${clients} ${clients === 1 ? "client" : "clients"}, ${run.round} rounds: ${parts.join("; ") || "no measures yet"}.`;
+}
+
+drawings.summary = (run) => {
+  const r = run.result,
+    cards = [];
+  const card = (name, value, small) =>
+    cards.push(el("div", {}, el("dt", {}, name), el("dd", {}, value, small ? el("small", {}, small) : null)));
+  for (const metric of shownIn("line", run.task))
+    card(told(metric.title, [run]), form[metric.form](r[metric.name]), told(metric.about, [run]));
+  card(
+    "ε",
+    run.private ? form.epsilon(r.epsilon) : "none",
+    run.private
+      ? `δ = ${form.delta(r.delta)}${known(r.epsilon_budget) ? `, budget ${r.epsilon_budget}` : ""}`
+      : "this run is not private",
+  );
+  card(
+    "rounds",
+    String(run.round),
+    run.finished
+      ? known(r.seconds)
+        ? `in ${form.seconds(r.seconds)} s`
+        : null
+      : `of ${run.rounds ?? "?"}: not finished`,
+  );
+  const rows = Object.values(metrics).filter(({ name, tasks }) => (r[name] ?? null) !== null && tasks.includes(run.task));
+  return [
+    paragraph(sentence(run), "lead"),
+    run.finished
+      ? null
+      : warning(
+          `This run is not finished: everything below is as of round ${run.round}. Continue it with: fedfdp run --resume ${plain(run.folder)}`,
+        ),
+    el("dl", { class: "cards" }, cards),
+    el(
+      "details",
+      {},
+      el("summary", {}, "Every measure"),
+      ...(rows.length
+        ? [
+            tableView({
+              title: `Measures of ${run.name}`,
+              columns: [
+                { name: "measure", kind: "text" },
+                { name: "value", kind: "text" },
+                { name: "what it is", kind: "text" },
+              ],
+              rows: rows.map((one) => [told(one.title, [run]), String(r[one.name]), told(one.about, [run])]),
+            }),
+          ]
+        : []),
+    ),
+  ];
+};
