@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 from fedfdp.cli.data import app
 from fedfdp.core.errors import DataError, FedFDPError, SettingError
 from fedfdp.data.named import catalog
-from fedfdp.data.named.decode import IDX, Records
-from fedfdp.data.named.fetch import FetchError
+from fedfdp.data.named.entry import Entry
+from fedfdp.data.named.idx import IDX
+from fedfdp.data.named.layout import Records
+from fedfdp.data.named.origins import FetchError
 
 
 class Offline:
@@ -28,7 +30,7 @@ def tiny(monkeypatch, tmp_path):
     """A dataset of 20 images, nowhere to be had; its idx files are in tmp_path / "files"; the cache is empty."""
     x = np.random.default_rng(0).integers(0, 256, (20, 1, 2, 2), dtype=np.uint8)
     y = (np.arange(20) % 2).astype(np.uint8)
-    source = catalog.Source(
+    entry = Entry(
         name="tiny",
         records=20,
         train=15,
@@ -36,10 +38,10 @@ def tiny(monkeypatch, tmp_path):
         classes=2,
         brightest=255,
         sha256=Records(x, y).digest(),
-        forms=(IDX,),
+        layouts=(IDX,),
         origins=(Offline(),),
     )
-    monkeypatch.setitem(catalog.CATALOG, "tiny", source)
+    monkeypatch.setitem(catalog.CATALOG, "tiny", entry)
     monkeypatch.setenv("FEDFDP_DATA", str(tmp_path / "cache"))
     (tmp_path / "files").mkdir()
     for name, part in zip(IDX.files, (x[:15, 0], y[:15], x[15:, 0], y[15:]), strict=True):

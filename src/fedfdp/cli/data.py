@@ -29,14 +29,14 @@ def list_(cache: Cache = None, as_json: AsJson = False) -> None:
 
     rows: list[dict[str, Any]] = [
         {
-            "name": source.name,
-            "records": source.records,
-            "classes": source.classes,
-            "shape": list(source.shape),
-            "cached": disk.file(source.name, cache).exists() if source.origins else None,
-            "sources": [origin.title for origin in source.origins] or ["inside scikit-learn"],
+            "name": entry.name,
+            "records": entry.records,
+            "classes": entry.classes,
+            "shape": list(entry.shape),
+            "cached": None if entry.embedded else disk.file(entry.name, cache).exists(),
+            "sources": [f"inside {entry.embedded.package}"] if entry.embedded else [o.title for o in entry.origins],
         }
-        for source in CATALOG.values()
+        for entry in CATALOG.values()
     ]
     if as_json:
         print(json.dumps(rows))
@@ -65,19 +65,19 @@ def get(
     from rich.console import Console
 
     from fedfdp.data.named.catalog import find
-    from fedfdp.data.named.dataset import get as into_cache
+    from fedfdp.data.named.load import get as into_cache
 
-    sources = [find(name) for name in names]  # a wrong name is said before anything is fetched
+    entries = [find(name) for name in names]  # a wrong name is an error before anything is fetched
     console = Console(stderr=True)
-    for source in sources:
+    for entry in entries:
         start = time.perf_counter()
-        with Progress(console, source.name) as say:
-            path = into_cache(source.name, folder=folder, cache=cache, progress=say)
-        if path is None:
-            print(f"{source.name}: comes with scikit-learn, nothing to get")
+        with Progress(console, entry.name) as say:
+            path = into_cache(entry.name, folder=folder, cache=cache, progress=say)
+        if entry.embedded is not None:
+            print(f"{entry.name}: comes with {entry.embedded.package}, nothing to get")
         else:
             seconds = time.perf_counter() - start
-            print(f"{source.name}: {source.records:,} records, checked, in {path} ({seconds:.1f} s)")
+            print(f"{entry.name}: {entry.records:,} records, checked, in {path} ({seconds:.1f} s)")
 
 
 @app.command()

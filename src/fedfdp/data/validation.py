@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from fedfdp.data.federation import Federation
 from fedfdp.data.files import encode
+from fedfdp.data.files.discover import sources_of
 from fedfdp.data.files.encode import Place
-from fedfdp.data.files.own import sources_of
-from fedfdp.data.files.pieces import TableSource
+from fedfdp.data.files.tables import TableSource
 from fedfdp.data.schema import Categorical, Facts, Numeric, plainest
 from fedfdp.privacy.accounting import Event, delta_warning, max_count
 from fedfdp.privacy.dpsgd import DPSGD

@@ -12,9 +12,8 @@ from fedfdp import data, models
 from fedfdp.core.errors import DataError, RunError, SettingError
 from fedfdp.data import Federation
 from fedfdp.data.files.content import content_of
-from fedfdp.data.files.own import Say
-from fedfdp.data.from_files import open_records, place_of
-from fedfdp.data.holders import federation_of_records
+from fedfdp.data.files.read import Say
+from fedfdp.data.from_files import federation_of_records, open_records, place_of
 from fedfdp.data.named.catalog import named
 from fedfdp.data.schema import Estimate, Range
 from fedfdp.models.learner import loss_at
