@@ -3,11 +3,11 @@ import pytest
 from fedfdp.algorithms import FedAvg, FedFair, FedFDP
 from fedfdp.core.errors import BudgetError, SettingError
 from fedfdp.privacy import accounting
-from fedfdp.runs import config
+from fedfdp.runs import config, layers
 
 
 def test_every_preset_is_valid_and_round_trips():
-    for name in config.presets():
+    for name in layers.presets():
         loaded = config.load(name)
         assert config.from_dict(loaded.to_dict()) == loaded
 
@@ -29,11 +29,11 @@ def test_any_one_of_epsilon_sigma_and_rounds_is_solved():
     base = ["privacy.q=0.05", "privacy.sigma_loss=5.0"]
     rounds = config.load("default", [*base, "privacy.epsilon=3.52", "privacy.sigma=2.0"]).resolved()
     assert rounds.rounds == 763
-    values = config.layered("default", [*base, "rounds=763", "privacy.sigma=2.0"])
+    values = layers.layered("default", [*base, "rounds=763", "privacy.sigma=2.0"])
     values["privacy"].pop("epsilon")
     # the paper's ε from the other side: between what 762 and 764 rounds would cost
     assert config.from_dict(values).resolved().privacy.epsilon == pytest.approx(3.52, abs=5e-3)
-    values = config.layered("default", [*base, "rounds=763", "privacy.epsilon=3.52"])
+    values = layers.layered("default", [*base, "rounds=763", "privacy.epsilon=3.52"])
     values["privacy"].pop("sigma")
     assert config.from_dict(values).resolved().privacy.sigma == pytest.approx(2.0, rel=2e-3)
 

@@ -22,9 +22,9 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")] = False,
 ) -> None:
     """Look over your own records before training: shapes, types, classes, sizes, duplicates, with advice."""
-    from fedfdp.runs import config as configs
+    from fedfdp.runs.layers import presets
 
-    if source.endswith(".toml") or source in configs.presets():
+    if source.endswith(".toml") or source in presets():
         found: Any = _reviewed(source, set_ or [])
         show: Callable[[Any], None] = _show_review
     else:

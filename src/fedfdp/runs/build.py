@@ -20,6 +20,7 @@ from fedfdp.models.learner import loss_at
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
 from fedfdp.runs import config as configs
+from fedfdp.runs import layers
 from fedfdp.runs.config import Config
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.session import Result, Update
@@ -132,7 +133,7 @@ def _with_ranges(config: Config, found: Mapping[str, Range], sigma: float) -> Co
 def stored_config(folder: RunFolder, overrides: list[str]) -> Config:
     """What a folder's run was started with; overrides may change how it is looked at, not what it computes."""
     stored = configs.from_dict(folder.config())
-    config = configs.from_dict(configs.override(folder.config(), overrides))
+    config = configs.from_dict(layers.override(folder.config(), overrides))
     if config.fingerprint() != stored.fingerprint():
         raise RunError(f"{folder.path} belongs to another config: --set may not change what a resumed run computes")
     return config
