@@ -96,7 +96,8 @@ def test_show_draws_each_client_and_class():
         # Client k holds class k alone, so the only full cell is the k-th.
         assert row.split()[:11] == [str(k), *("██" if c == k else "··" for c in range(10))]
     # scikit-learn's digits have 174 to 183 images a class.
-    assert "records a client: least 174, median 180, most 183\nclasses a client: least 1, median 1, most 1\n" in text
+    sizes, kinds = "least 174, median 180, most 183", "least 1, median 1, most 1"
+    assert f"records per client: {sizes}\nclasses per client: {kinds}\n" in text
 
 
 def test_show_as_json_adds_up_and_is_repeatable():

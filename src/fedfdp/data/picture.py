@@ -51,8 +51,8 @@ def spread(federation: Federation) -> str:
     counts = _held(federation)
     sizes, kinds = counts.sum(axis=1), (counts > 0).sum(axis=1)
     return (
-        f"records a client: least {sizes.min():,}, median {np.median(sizes):,.0f}, most {sizes.max():,}\n"
-        f"classes a client: least {kinds.min()}, median {np.median(kinds):g}, most {kinds.max()}"
+        f"records per client: least {sizes.min():,}, median {np.median(sizes):,.0f}, most {sizes.max():,}\n"
+        f"classes per client: least {kinds.min()}, median {np.median(kinds):g}, most {kinds.max()}"
     )
 
 
