@@ -174,7 +174,7 @@ def test_the_threat_table_names_a_test_wherever_something_is_protected():
 
 
 def test_every_preset_named_in_the_readme_exists():
-    from fedfdp.runs.config import presets
+    from fedfdp.runs.layers import presets
 
     named = re.findall(r"fedfdp run ([a-z][a-z0-9-]*)(?:\s|$)", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert named

@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 from fedfdp.cli.data import app
 from fedfdp.core.errors import DataError, FedFDPError, SettingError
 from fedfdp.data.named import catalog
-from fedfdp.data.named.decode import IDX, Records
-from fedfdp.data.named.fetch import FetchError
+from fedfdp.data.named.entry import Entry
+from fedfdp.data.named.idx import IDX
+from fedfdp.data.named.layout import Records
+from fedfdp.data.named.origins import FetchError
 
 
 class Offline:
@@ -28,7 +30,7 @@ def tiny(monkeypatch, tmp_path):
     """A dataset of 20 images, nowhere to be had; its idx files are in tmp_path / "files"; the cache is empty."""
     x = np.random.default_rng(0).integers(0, 256, (20, 1, 2, 2), dtype=np.uint8)
     y = (np.arange(20) % 2).astype(np.uint8)
-    source = catalog.Source(
+    entry = Entry(
         name="tiny",
         records=20,
         train=15,
@@ -36,10 +38,10 @@ def tiny(monkeypatch, tmp_path):
         classes=2,
         brightest=255,
         sha256=Records(x, y).digest(),
-        forms=(IDX,),
+        layouts=(IDX,),
         origins=(Offline(),),
     )
-    monkeypatch.setitem(catalog.CATALOG, "tiny", source)
+    monkeypatch.setitem(catalog.CATALOG, "tiny", entry)
     monkeypatch.setenv("FEDFDP_DATA", str(tmp_path / "cache"))
     (tmp_path / "files").mkdir()
     for name, part in zip(IDX.files, (x[:15, 0], y[:15], x[15:, 0], y[15:]), strict=True):
@@ -94,7 +96,8 @@ def test_show_draws_each_client_and_class():
         # Client k holds class k alone, so the only full cell is the k-th.
         assert row.split()[:11] == [str(k), *("██" if c == k else "··" for c in range(10))]
     # scikit-learn's digits have 174 to 183 images a class.
-    assert "records a client: least 174, median 180, most 183\nclasses a client: least 1, median 1, most 1\n" in text
+    sizes, kinds = "least 174, median 180, most 183", "least 1, median 1, most 1"
+    assert f"records per client: {sizes}\nclasses per client: {kinds}\n" in text
 
 
 def test_show_as_json_adds_up_and_is_repeatable():

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from fedfdp.data.named import catalog, fetch
-from fedfdp.data.named.decode import IDX, Records
+from fedfdp.data.named import catalog
+from fedfdp.data.named.entry import Entry
+from fedfdp.data.named.idx import IDX
+from fedfdp.data.named.layout import Records
+from fedfdp.data.named.origins import FetchError
 
 
 def idx_bytes(values):
@@ -24,7 +27,7 @@ class Fake:
 
     def fetch(self, folder, say):
         if self.error:
-            raise fetch.FetchError(self.error)
+            raise FetchError(self.error)
         for name, content in self.files:
             (folder / name).write_bytes(content)
 
@@ -41,9 +44,9 @@ class Tiny:
         self.files = dict(zip(IDX.files, map(idx_bytes, (x[:5, 0], y[:5], x[5:, 0], y[5:])), strict=True))
         self.good = Fake(tuple(self.files.items()))
 
-    def source(self, *origins, records=None, forms=(IDX,), sha256=None):
+    def entry(self, *origins, records=None, layouts=(IDX,), sha256=None):
         records = records or Records(self.x, self.y)
-        return catalog.Source(
+        return Entry(
             name="tiny",
             records=len(records.y),
             train=5,
@@ -51,12 +54,12 @@ class Tiny:
             classes=10,
             brightest=255,
             sha256=sha256 or records.digest(),
-            forms=forms,
+            layouts=layouts,
             origins=origins or (self.good,),
         )
 
     def comes_from(self, *origins, **more):
-        catalog.CATALOG["tiny"] = self.source(*origins, **more)
+        catalog.CATALOG["tiny"] = self.entry(*origins, **more)
 
     @staticmethod
     def put(folder, files):
@@ -71,5 +74,5 @@ def tiny(monkeypatch, tmp_path):
     """The default cache is tmp_path / "cache" meanwhile."""
     monkeypatch.setenv("FEDFDP_DATA", str(tmp_path / "cache"))
     made = Tiny()
-    monkeypatch.setitem(catalog.CATALOG, "tiny", made.source())
+    monkeypatch.setitem(catalog.CATALOG, "tiny", made.entry())
     return made

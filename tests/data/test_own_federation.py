@@ -7,8 +7,8 @@ from PIL import Image
 
 from fedfdp.core.errors import DataError, SettingError
 from fedfdp.data import Federation, meaning, read_inputs
-from fedfdp.data.files.own import OwnRecords
-from fedfdp.data.holders import federation_of_records
+from fedfdp.data.files.read import FileRecords
+from fedfdp.data.from_files import federation_of_records
 from fedfdp.data.predictions import Meaning
 from fedfdp.data.schema import Facts
 from fedfdp.models.learner import check_loss, loss_at
@@ -24,7 +24,7 @@ Y = torch.arange(20) % 2
 
 def pool(holders=("a", "b"), owner=None, test=None):
     owner = np.arange(20) % 4 // 3 if owner is None and holders else owner  # 15 records of a, 5 of b
-    return OwnRecords("t.csv", X, Y, 2, holders, owner, test)
+    return FileRecords("t.csv", X, Y, 2, holders, owner, test)
 
 
 def test_the_clients_are_those_that_the_records_name():

@@ -18,7 +18,7 @@ from fedfdp.privacy.accounting.events import repeat
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure, grid_step
-from fedfdp.runs import RunFolder
+from fedfdp.runs import RunFolder, layers
 from fedfdp.runs import config as configs
 from fedfdp.runs.build import federation_of, launch
 from fedfdp.training.budget import resolve_privacy
@@ -217,7 +217,7 @@ def test_records_for_the_test_have_no_part_in_an_estimate(banks):
 
 def test_a_target_can_be_private_too(banks):
     over = ["data.label=income", "data.target=private", "data.columns={age=[0,128], bad=[0,1]}", "data.classes=[]"]
-    config = configs.layered(str(banks / "run.toml"), over)
+    config = layers.layered(str(banks / "run.toml"), over)
     del config["data"]["classes"]
     del config["data"]["columns"]["income"]
     federation = federation_of(configs.from_dict(config))
@@ -246,7 +246,7 @@ def test_ranges_that_were_found_keep_their_price(banks):
         configs.load(kept, ["data.estimate.sigma=1000.0"])
     with pytest.raises(SettingError, match=r"data.estimate.sigma = 4.0: .* found with sigma = 0"):
         configs.load(kept, ["data.estimate.found_with=0.0"])
-    anew = configs.layered(kept, ["data.estimate.sigma=5.0"])
+    anew = layers.layered(kept, ["data.estimate.sigma=5.0"])
     del anew["data"]["estimate"]["found"], anew["data"]["estimate"]["found_with"]
     assert federation_of(configs.from_dict(anew)).before == (Event(1.0, (5.0,)),)
 

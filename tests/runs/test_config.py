@@ -1,13 +1,13 @@
 import pytest
 
-from fedfdp.algorithms import FedAvg, FedFair, FedFDP
+from fedfdp.algorithms import FedFair, FedFDP
 from fedfdp.core.errors import BudgetError, SettingError
 from fedfdp.privacy import accounting
-from fedfdp.runs import config
+from fedfdp.runs import config, layers
 
 
 def test_every_preset_is_valid_and_round_trips():
-    for name in config.presets():
+    for name in layers.presets():
         loaded = config.load(name)
         assert config.from_dict(loaded.to_dict()) == loaded
 
@@ -29,11 +29,11 @@ def test_any_one_of_epsilon_sigma_and_rounds_is_solved():
     base = ["privacy.q=0.05", "privacy.sigma_loss=5.0"]
     rounds = config.load("default", [*base, "privacy.epsilon=3.52", "privacy.sigma=2.0"]).resolved()
     assert rounds.rounds == 763
-    values = config.layered("default", [*base, "rounds=763", "privacy.sigma=2.0"])
+    values = layers.layered("default", [*base, "rounds=763", "privacy.sigma=2.0"])
     values["privacy"].pop("epsilon")
     # the paper's ε from the other side: between what 762 and 764 rounds would cost
     assert config.from_dict(values).resolved().privacy.epsilon == pytest.approx(3.52, abs=5e-3)
-    values = config.layered("default", [*base, "rounds=763", "privacy.epsilon=3.52"])
+    values = layers.layered("default", [*base, "rounds=763", "privacy.epsilon=3.52"])
     values["privacy"].pop("sigma")
     assert config.from_dict(values).resolved().privacy.sigma == pytest.approx(2.0, rel=2e-3)
 
@@ -42,67 +42,6 @@ def test_fewer_rounds_than_the_budget_allows_are_fine_and_more_are_not():
     assert config.load("default", ["rounds=5"]).resolved().rounds == 5
     with pytest.raises(SettingError, match=r"rounds = 764: at most 763 rounds fit epsilon = 3.52"):
         config.load("default", ["rounds=764"]).resolved()
-
-
-def test_another_method_takes_along_only_what_every_method_has():
-    c = config.load("default", ["algorithm.name=fedavg"])
-    assert c.algorithm == FedAvg(lr=16.0)
-    c = config.load("default", ["algorithm.name=fedfair", "algorithm.lam=0.3", "privacy=none", "rounds=3"])
-    assert c.algorithm == FedFair(lr=16.0, lam=0.3)
-    assert c.resolved().privacy is None
-
-
-def test_a_file_builds_on_a_preset(tmp_path):
-    file = tmp_path / "mine.toml"
-    file.write_text('base = "default"\nname = "mine"\nrounds = 7\n[algorithm]\nserver_lam = 1.5\n')
-    c = config.load(str(file), ["seed=4"])
-    assert (c.name, c.rounds, c.seed, c.algorithm.server_lam, c.algorithm.lr) == ("mine", 7, 4, 1.5, 16.0)
-
-
-def test_a_base_is_beside_the_file_that_names_it(tmp_path, monkeypatch):
-    (tmp_path / "below" / "deep").mkdir(parents=True)
-    (tmp_path / "below" / "first.toml").write_text('rounds = 3\nseed = 5\n[data]\nsource = "a.csv"\n')
-    (tmp_path / "below" / "deep" / "second.toml").write_text('base = "../first.toml"\nrounds = 4\n')
-    (tmp_path / "third.toml").write_text('base = "below/deep/second.toml"\nname = "third"\n')
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    c = config.load("../third.toml")
-    assert (c.name, c.rounds, c.seed) == ("third", 4, 5)
-    assert c.data.source == str(tmp_path / "below" / "a.csv")  # beside the file that says it
-
-
-def test_what_is_wrong_with_a_base_is_one_line(tmp_path):
-    file = tmp_path / "mine.toml"
-    for base, message in (
-        ('"none.toml"', rf"base of {file} = '{tmp_path / 'none.toml'}': cannot be read: No such file"),
-        ('"defalt"', rf"base of {file} = 'defalt': did you mean 'default'\?.*; or the path of a \.toml file"),
-        ('"mine.toml"', rf"base = '{file}': builds on itself, by way of {file}"),
-        ("3", r"base = 3: the name of a preset or the path of a \.toml file"),
-    ):
-        file.write_text(f"base = {base}\n")
-        with pytest.raises(SettingError, match=message) as caught:
-            config.load(str(file))
-        assert "\n" not in str(caught.value)
-
-
-def test_a_folder_is_beside_its_file_and_a_source_below_it(tmp_path, monkeypatch):
-    (tmp_path / "given" / "clinics").mkdir(parents=True)
-    (tmp_path / "base.toml").write_text('[data]\nfolder = "given"\nsource = "a.csv"\n')
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "mine.toml").write_text('base = "../base.toml"\n[data]\nsource = "clinics"\n')
-    monkeypatch.chdir(tmp_path / "other")
-    given = str(tmp_path / "given")
-    data = config.load("../base.toml").data
-    assert (data.folder, data.source) == (given, "a.csv")
-    data = config.load("mine.toml").data
-    assert (data.folder, data.source) == (given, "./clinics")  # a path, wherever it is looked at
-    assert config.load("mine.toml", ["data.folder=away"]).data.folder == str(tmp_path / "other" / "away")
-    assert config.load("mine.toml", ["data.source=mnist"]).data.source == "mnist"
-    (tmp_path / "plain.toml").write_text('[data]\nsource = "a.csv"\n')
-    assert config.load("../plain.toml").data.source == str(tmp_path / "a.csv")
-    data = config.load("../plain.toml", ["data.folder=away"]).data
-    assert (data.folder, data.source) == (str(tmp_path / "other" / "away"), "a.csv")
-    assert config.load("../plain.toml", ["data.source=b.csv"]).data.source == str(tmp_path / "other" / "b.csv")
 
 
 def test_the_fingerprint_is_of_what_is_computed():
@@ -152,16 +91,6 @@ def test_bad_settings_get_one_clear_line(change, message):
 def test_a_budget_below_one_round_names_what_one_would_cost():
     with pytest.raises(BudgetError, match=r"privacy.epsilon = 0.01: a single round with sigma = 2, q = 0.05 costs 0\."):
         config.load("default", ["privacy.epsilon=0.01"]).resolved()
-
-
-def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(SettingError, match=r"preset = 'defalt': did you mean 'default'\?"):
-        config.load("defalt")
-    with pytest.raises(SettingError, match="cannot be read: No such file"):
-        config.load(str(tmp_path / "none.toml"))
-    (tmp_path / "bad.toml").write_text("rounds = = 3")
-    with pytest.raises(SettingError, match="not valid TOML"):
-        config.load(str(tmp_path / "bad.toml"))
 
 
 def test_none_leaves_a_setting_to_be_solved():

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from fedfdp.core import weights as w
 from fedfdp.core.records import Weights
-from fedfdp.data.federation import ClientData, Shard
+from fedfdp.data import ClientData, Shard
 from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.models.learner import Learner, cross_entropy
 from fedfdp.privacy.clipping import fast

@@ -1,17 +1,20 @@
-"""fedfdp data: which datasets there are, getting them, and who would hold what.
+"""fedfdp data: lists datasets, gets them, checks your own files, shows who would hold what.
 
-Reads and fills the data cache; never trains, and never prints anything but JSON on stdout with --json.
+It reads and fills the data cache and never trains. With --json it prints nothing but JSON on stdout.
 """
 
 import json
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedfdp.cli.data_check import check
 from fedfdp.cli.data_progress import Progress
+
+if TYPE_CHECKING:
+    from fedfdp.data.named.entry import Entry
 
 app = typer.Typer(help="Datasets and your own files: list, get, check, see who holds what.", no_args_is_help=True)
 app.command()(check)
@@ -27,18 +30,19 @@ def list_(cache: Cache = None, as_json: AsJson = False) -> None:
     from fedfdp.data.named import cache as disk
     from fedfdp.data.named.catalog import CATALOG
 
-    rows: list[dict[str, Any]] = [
-        {
-            "name": source.name,
-            "records": source.records,
-            "classes": source.classes,
-            "shape": list(source.shape),
-            "cached": disk.file(source.name, cache).exists() if source.origins else None,
-            "sources": [origin.title for origin in source.origins] or ["inside scikit-learn"],
-        }
-        for source in CATALOG.values()
-    ]
+    cached = {name: None if e.embedded else disk.file(name, cache).exists() for name, e in CATALOG.items()}
     if as_json:
+        rows = [
+            {
+                "name": entry.name,
+                "records": entry.records,
+                "classes": entry.classes,
+                "shape": list(entry.shape),
+                "cached": cached[entry.name],
+                "sources": _places(entry),
+            }
+            for entry in CATALOG.values()
+        ]
         print(json.dumps(rows))
         return
     from rich.console import Console
@@ -46,13 +50,18 @@ def list_(cache: Cache = None, as_json: AsJson = False) -> None:
 
     table = Table("name", "records", "classes", "shape", "in cache", "from", box=None, pad_edge=False)
     table.columns[1].justify = "right"
-    for row in rows:
-        here = "not needed" if row["cached"] is None else "yes" if row["cached"] else "no"
-        shape = "×".join(map(str, row["shape"]))
-        table.add_row(row["name"], f"{row['records']:,}", str(row["classes"]), shape, here, ", ".join(row["sources"]))
+    for name, entry in CATALOG.items():
+        here = {None: "not needed", True: "yes", False: "no"}[cached[name]]
+        shape = "×".join(map(str, entry.shape))
+        table.add_row(name, f"{entry.records:,}", str(entry.classes), shape, here, ", ".join(_places(entry)))
     console = Console()
     console.print(table)
     console.print(f"cache: {disk.place(cache)}", highlight=False, soft_wrap=True)
+
+
+def _places(entry: "Entry") -> list[str]:
+    """Where to get a dataset."""
+    return [f"inside {entry.embedded.package}"] if entry.embedded else [origin.title for origin in entry.origins]
 
 
 @app.command()
@@ -65,19 +74,19 @@ def get(
     from rich.console import Console
 
     from fedfdp.data.named.catalog import find
-    from fedfdp.data.named.dataset import get as into_cache
+    from fedfdp.data.named.load import get as into_cache
 
-    sources = [find(name) for name in names]  # a wrong name is said before anything is fetched
+    entries = [find(name) for name in names]  # a wrong name is an error before anything is fetched
     console = Console(stderr=True)
-    for source in sources:
+    for entry in entries:
         start = time.perf_counter()
-        with Progress(console, source.name) as say:
-            path = into_cache(source.name, folder=folder, cache=cache, progress=say)
-        if path is None:
-            print(f"{source.name}: comes with scikit-learn, nothing to get")
+        with Progress(console, entry.name) as say:
+            path = into_cache(entry.name, folder=folder, cache=cache, progress=say)
+        if entry.embedded is not None:
+            print(f"{entry.name}: comes with {entry.embedded.package}, nothing to get")
         else:
             seconds = time.perf_counter() - start
-            print(f"{source.name}: {source.records:,} records, checked, in {path} ({seconds:.1f} s)")
+            print(f"{entry.name}: {entry.records:,} records, checked, in {path} ({seconds:.1f} s)")
 
 
 @app.command()

@@ -1,10 +1,10 @@
-"""fedfdp data check: what a data holder should know before training. Its output is not private, and says so."""
+"""fedfdp data check: what a data holder should know before training. Its output is not private, and it says so."""
 
 import dataclasses
 import json
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,20 +22,21 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")] = False,
 ) -> None:
     """Look over your own records before training: shapes, types, classes, sizes, duplicates, with advice."""
-    from fedfdp.runs import config as configs
+    from fedfdp.runs.layers import presets
 
-    if source.endswith(".toml") or source in configs.presets():
-        found: Any = _reviewed(source, set_ or [])
-        show: Callable[[Any], None] = _show_review
+    if source.endswith(".toml") or source in presets():
+        review = _reviewed(source, set_ or [])
+        found, show = dataclasses.asdict(review), partial(_show_review, review)
     else:
         from fedfdp.data.files.describe import describe
 
-        found, show = describe(Path(source)), _show_description
+        description = describe(Path(source))
+        found, show = dataclasses.asdict(description), partial(_show_description, description)
     if as_json:
-        print(json.dumps({"notice": NOTICE, **dataclasses.asdict(found)}))
+        print(json.dumps({"notice": NOTICE, **found}))
     else:
         print(NOTICE)
-        show(found)
+        show()
 
 
 def _reviewed(source: str, overrides: list[str]) -> "Review":
@@ -70,7 +71,7 @@ def _reviewed(source: str, overrides: list[str]) -> "Review":
 
 
 def _default_lr(algorithm: "Algorithm") -> float | None:
-    """The step size, if it is the method's own."""
+    """The step size, if it is the method's default."""
     own = next(field.default for field in dataclasses.fields(algorithm) if field.name == "lr")
     return algorithm.lr if algorithm.lr == own else None
 

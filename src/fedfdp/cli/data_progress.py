@@ -1,4 +1,4 @@
-"""How far a fetch or a reading of records is: one changing line on a terminal, a line a step elsewhere; on stderr."""
+"""How far fetching or reading records is, on stderr: one changing line on a terminal, else one line per step."""
 
 import re
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Tells each step as it is called with it."""
+    """Shows each step that it is called with."""
 
     def __init__(self, console: "Console", name: str) -> None:
         self.console, self.status = console, console.status(f"{name}: reading")
@@ -26,6 +26,6 @@ class Progress:
         topic = line.split(":")[0]
         if self.console.is_terminal:
             self.status.update(line)
-        elif not re.search(" MB| left$", line) or topic != self.last:  # what counts up does so on a terminal only
+        elif not re.search(" MB| left$", line) or topic != self.last:  # counts that rise are shown on a terminal only
             self.console.print(line, highlight=False, soft_wrap=True)
         self.last = topic

@@ -1,6 +1,6 @@
-"""`fedfdp lambda`: λ* from given constants or a run's, the regime in words, the coefficients, and a plot of P(λ).
+"""`fedfdp lambda`: λ* from given constants or those of a run, its regime in words, the coefficients, a plot of P(λ).
 
-Never prints a root of G outside the domain, nor anything but JSON on stdout with --json.
+It never prints a root of G that lies outside the domain. With --json it prints nothing but JSON on stdout.
 """
 
 import json
@@ -8,7 +8,7 @@ import math
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
@@ -18,14 +18,31 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fedfdp.theory import Coefficients, Constants, Optimum
-    from fedfdp.theory.estimates import Estimates
+    from fedfdp.theory.estimates import Estimate, Estimates
 
 SYMBOLS = {"mu": "μ", "gamma_het": "Γ", "q0": "Q_0", "q1": "Q_1", "sigma": "σ", "clip": "C", "dim": "d"} | {
     "b_hat": "B̂",
     "distance": "‖w_1 − w*‖²",
     "rounds": "T",
 }
-OPTIONS = {"gamma_het": "Gamma", "b_hat": "b-hat"}  # where an option is not spelt like its constant
+OPTIONS = {"gamma_het": "Gamma", "b_hat": "b-hat"}  # options that are spelt differently from their constant
+
+
+Columns = dict[str, dict[str, float | None]]  # printed, theorem, derived: each coefficient by its name
+
+
+class Answer(TypedDict):
+    """What --json prints. JSON has no infinity: a domain without end has null for its end."""
+
+    lambda_star: float | None
+    regime: str
+    reason: str
+    domain: list[float | None]
+    bound: float | None
+    printed_lambda_star: float | None
+    coefficients: Columns | None
+    estimates: dict[str, dict[str, object]] | None
+    png: str | None
 
 
 def lambda_star(
@@ -75,7 +92,7 @@ def lambda_star(
     if as_json:
         typer.echo(json.dumps(answer, ensure_ascii=False, indent=2, allow_nan=False))
         return
-    _show(optimum, answer)
+    _show(optimum, answer, estimates)
     if png is not None:
         typer.echo(f"plot: {png}" if drawn else "plot: none, the bound is void and there is nothing to draw")
 
@@ -83,7 +100,7 @@ def lambda_star(
 def _found(
     source: Path | None, options: dict[str, float | None], records: int
 ) -> tuple["Constants | None", "Estimates | None", "Optimum"]:
-    """The constants as given, or estimated where they are not; no constants where there is no bound to put them in."""
+    """The constants, given or else estimated; None if there is no bound that they could go into."""
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if source is None:
         from fedfdp.theory import Constants, derived_optimum
@@ -115,8 +132,7 @@ def _draw(constants: "Constants", png: Path) -> bool:
 
 def _answer(
     constants: "Constants | None", estimates: "Estimates | None", optimum: "Optimum", png: Path | None
-) -> dict[str, Any]:
-    """What --json prints. JSON has no infinity: an endless domain has null for its end."""
+) -> Answer:
     from fedfdp.theory import (
         derived_coefficients,
         derived_P,
@@ -133,7 +149,7 @@ def _answer(
         "reason": optimum.reason,
         "domain": [lower, _finite(upper)],
         "bound": None if best is None or constants is None else _finite(derived_P(constants, best)),
-        # Where the bound is void the printed λ* lies in no domain either.
+        # If the bound is void, the printed λ* lies in no domain either.
         "printed_lambda_star": None if best is None or constants is None else printed_optimum(constants).lambda_star,
         "coefficients": None
         if constants is None
@@ -150,7 +166,7 @@ def _answer(
 
 
 def _named(coefficients: "Coefficients") -> dict[str, float | None]:
-    """a1 … a5 and, where G is a cubic that floating point can hold, a6 and a7."""
+    """a1 … a5; also a6 and a7, if G is a cubic that floating point can hold."""
     from fedfdp.theory import depressed
 
     try:
@@ -165,7 +181,7 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _show(optimum: "Optimum", answer: dict[str, Any]) -> None:
+def _show(optimum: "Optimum", answer: Answer, estimates: "Estimates | None") -> None:
     from rich.console import Console
 
     lower, upper = optimum.domain
@@ -181,25 +197,25 @@ def _show(optimum: "Optimum", answer: dict[str, Any]) -> None:
             f"bound at λ*: {answer['bound']:.6g}" if answer["bound"] is not None else "bound at λ*: overflows"
         )
         console.print(f"λ* of the printed coefficients, which know no clipping: {answer['printed_lambda_star']:.6g}")
-    if answer["estimates"] is not None:
-        _show_estimates(console, answer["estimates"])
+    if estimates is not None:
+        _show_estimates(console, estimates.items())
     if answer["coefficients"] is not None:
         _show_coefficients(console, answer["coefficients"])
 
 
-def _show_estimates(console: "Console", estimates: dict[str, Any]) -> None:
+def _show_estimates(console: "Console", estimates: "dict[str, Estimate]") -> None:
     from rich.table import Table
 
     table = Table("constant", "value", "reads private data", "how it was found")
     for name, estimate in estimates.items():
-        reads = "yes" if estimate["private"] else "no"
-        table.add_row(SYMBOLS.get(name, name), f"{estimate['value']:.6g}", reads, estimate["how"])
+        reads = "yes" if estimate.private else "no"
+        table.add_row(SYMBOLS.get(name, name), f"{estimate.value:.6g}", reads, estimate.how)
     console.print(table, soft_wrap=False)
-    if any(estimate["private"] for estimate in estimates.values()):
+    if any(estimate.private for estimate in estimates.values()):
         console.print("Estimates that read private data take raw records, without noise: for simulations only.")
 
 
-def _show_coefficients(console: "Console", columns: dict[str, Any]) -> None:
+def _show_coefficients(console: "Console", columns: Columns) -> None:
     from rich.table import Table
 
     table = Table("coefficient", "printed", "Theorem 2 as printed", "derived")

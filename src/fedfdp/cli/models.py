@@ -117,7 +117,7 @@ def _built(
     """The model, and how many values it gives a record."""
     from fedfdp import models
     from fedfdp.core.errors import SettingError
-    from fedfdp.runs.config import override
+    from fedfdp.runs.layers import override
 
     if outputs is not None and outputs < 1:
         raise SettingError("--outputs", outputs, "1 or more", "10 is usual")

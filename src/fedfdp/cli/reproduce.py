@@ -1,10 +1,10 @@
-"""fedfdp reproduce: the paper's tables and figures, measured again beside what it printed."""
+"""fedfdp reproduce: the paper's tables and figures, measured again, beside the printed numbers."""
 
 import json
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -99,8 +99,8 @@ def _table1(scale: str, save: Path | None, *, as_json: bool) -> None:
     print(json.dumps(found, indent=1) if as_json else render.block_text(block, width=160), end="")
 
 
-def _write(file: Path, found: dict[str, Any], page: str) -> None:
-    """The raw numbers and the page's section; names hold dots, so suffixes are added by hand."""
+def _write(file: Path, found: dict[str, object], page: str) -> None:
+    """Writes the raw numbers and the section for the page. Names hold dots, so suffixes are added by hand."""
     from fedfdp.runs.folder import RunFolder
 
     with RunFolder(file.parent).writing():

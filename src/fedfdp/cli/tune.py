@@ -1,12 +1,12 @@
-"""`fedfdp tune`: try settings, stop the bad ones early, print the Pareto front and what to run.
+"""`fedfdp tune`: tries settings, stops the bad ones early, prints the Pareto front and the command to run.
 
-Says what tuning costs in privacy; with --json prints nothing else on stdout.
+It says what tuning costs in privacy. With --json it prints nothing but JSON on stdout.
 """
 
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -76,7 +76,7 @@ def _price(tried: list["Candidate"], public: str | None) -> str:
 
 
 class _Teller:
-    """A line on stderr whenever a run is at a rung."""
+    """Prints a line on stderr whenever a run reaches a rung."""
 
     def __init__(self, tried: list["Candidate"]) -> None:
         self.tried = tried
@@ -91,12 +91,12 @@ class _Teller:
 
 def _answer(
     tried: list["Candidate"], tuned: "Tuned", best: int, command: str, price: str, public: str | None, picture: Path
-) -> dict[str, Any]:
+) -> dict[str, object]:
     from fedfdp.tuning.pareto import front
 
     edge = front({i: tuned.outcomes[i] for i in tuned.finished})
 
-    def entry(i: int) -> dict[str, Any]:
+    def entry(i: int) -> dict[str, object]:
         one = tuned.outcomes[i]
         return {
             "settings": list(tried[i].overrides),

@@ -1,10 +1,10 @@
-"""Who holds which classes: as rows for a terminal, as a picture, and as plain numbers.
+"""Who holds which classes: as a table in a terminal, as a picture, and as plain numbers.
 
-Looks at a federation and changes nothing; simulation only, for it shows what a real holder would keep to itself.
+For simulations only: it shows what a real holder would keep to itself. It changes nothing.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from fedfdp.data.federation import Federation
 if TYPE_CHECKING:
     from rich.table import Table
 
-ROWS = 40  # more clients than this are shown by some of them, from the largest to the smallest
+ROWS = 40  # of more clients than this, only some are shown, from the largest to the smallest
 _SHADES = "·░▒▓█"
 _COLOURS = (
     "#4e9bd8",
@@ -31,7 +31,7 @@ _COLOURS = (
 )
 
 
-def numbers(federation: Federation) -> dict[str, Any]:
+def numbers(federation: Federation) -> dict[str, object]:
     """Sizes and class counts of every client, ready for JSON."""
     counts = _held(federation)
     return {
@@ -47,17 +47,17 @@ def numbers(federation: Federation) -> dict[str, Any]:
 
 
 def spread(federation: Federation) -> str:
-    """How unequal the clients are: a line on sizes, a line on classes."""
+    """How unequal the clients are: one line about sizes, one about classes."""
     counts = _held(federation)
     sizes, kinds = counts.sum(axis=1), (counts > 0).sum(axis=1)
     return (
-        f"records a client: least {sizes.min():,}, median {np.median(sizes):,.0f}, most {sizes.max():,}\n"
-        f"classes a client: least {kinds.min()}, median {np.median(kinds):g}, most {kinds.max()}"
+        f"records per client: least {sizes.min():,}, median {np.median(sizes):,.0f}, most {sizes.max():,}\n"
+        f"classes per client: least {kinds.min()}, median {np.median(kinds):g}, most {kinds.max()}"
     )
 
 
 def table(federation: Federation) -> "Table":
-    """One row a client, one shaded cell a class; of many clients a selection, evenly by size."""
+    """One row per client, one shaded cell per class; of many clients only some, spread evenly by size."""
     from rich.table import Table
     from rich.text import Text
 
@@ -85,7 +85,7 @@ def table(federation: Federation) -> "Table":
 
 
 def picture(federation: Federation, path: Path, title: str) -> None:
-    """A stacked bar a client; beyond 60 clients one silhouette, grouped by the class a client has most of."""
+    """A stacked bar per client; with more than 60, filled areas, grouped by the class that a client has most of."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -111,7 +111,7 @@ def picture(federation: Federation, path: Path, title: str) -> None:
         for k in np.unique(most):
             group = np.flatnonzero(most[order] == k)
             edges, floor = np.append(group, group[-1] + 1), np.zeros(len(group) + 1)
-            # A group's own class lies at the bottom, or thousands of thin bars would blur into one colour.
+            # A group's own class goes to the bottom; otherwise thousands of thin bars would blur into one colour.
             for c in sorted(range(kinds), key=lambda c: c != k):
                 top = floor + np.append(counts[order[group], c], 0)
                 axes.fill_between(edges, floor, top, step="post", color=_colour(c), linewidth=0)
@@ -143,5 +143,5 @@ def _colour(k: int) -> str:
 
 
 def _shade(count: int, most: int) -> str:
-    # By the square root, so that small holdings can be told from none.
+    # The square root makes few records look different from none.
     return _SHADES[0] if count == 0 else _SHADES[1 + min(3, int(4 * np.sqrt(count / most)))]

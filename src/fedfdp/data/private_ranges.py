@@ -1,8 +1,8 @@
-"""Ranges that are not public, estimated once under differential privacy: noised counts on a public grid.
+"""Ranges that are not public, estimated once under differential privacy from noised counts on a public grid.
 
-A record adds one to one count in each column and nothing else, so removing it changes all counts of all d columns
-together by at most √d in the Euclidean norm. Noise of σ·√d on every count is one Gaussian release of multiplier σ.
-Nothing but noised counts is read; records for the test have no part in them.
+A record adds one to one count per column and changes nothing else. So removing it changes the counts of all d columns
+together by at most √d in Euclidean norm, and noise of σ·√d on every count is one Gaussian release of multiplier σ.
+The ranges are computed from the noised counts alone; test records are not counted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,23 +18,23 @@ from fedfdp.core.records import digest
 from fedfdp.data.schema import Range
 from fedfdp.privacy.noise.randomness import Key, Randomness
 
-LEAST, MOST = -20, 40  # powers of two between which sizes are told apart
-BINS = 64  # of a grid between given bounds
-CHANCE = 0.01  # that noise alone passes for records in any bin of a column
+LEAST, MOST = -20, 40  # the powers of two that bound the bins, where no bounds are given
+BINS = 64  # how many, where bounds are given
+CHANCE = 0.01  # that in some bin of a column noise alone is taken for records
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A column whose range is to be found, by its name, and the public bounds it is looked for in, if there are any."""
+    """A column whose range is to be found."""
 
     name: str
-    within: Range | None = None
+    within: Range | None = None  # public bounds that the range lies in, if there are any
 
     @property
     def edges(self) -> Floats:
-        """Between bounds equal bins; otherwise one bin for each power of two, on both sides of zero."""
+        """Equal bins between the bounds; without bounds, one bin for each power of two on both sides of zero."""
         if self.within is not None:
             return np.linspace(*self.within, BINS + 1)
         sizes = np.exp2(np.arange(LEAST, MOST + 1))
@@ -42,7 +42,7 @@ class Wanted:
 
 
 def counts(values: NDArray[np.floating], wanted: Sequence[Wanted]) -> Floats:
-    """How many records fall in each bin, all columns one after the other; outside counts in the nearest bin."""
+    """How many records fall in each bin, column after column; values outside count in the nearest bin."""
     parts = []
     for column, which in zip(values.T, wanted, strict=True):
         edges = which.edges
@@ -52,24 +52,24 @@ def counts(values: NDArray[np.floating], wanted: Sequence[Wanted]) -> Floats:
 
 
 def released(exact: Floats, columns: int, sigma: float, randomness: Randomness, client: str) -> Floats:
-    """A holder's counts with noise: the only thing that leaves it."""
+    """A holder's counts with noise: all that it releases."""
     scale = sigma * columns**0.5
     noised = torch.from_numpy(exact.copy())
-    # Of other counts or with another σ it is another release, and takes other noise.
+    # Other counts or another σ are another release, and get other noise.
     key = Key(client, 0, 0, "ranges", digest(noised, scale))
     randomness.noised_(noised[None], [key], scale=scale, divisors=[1.0])
     return noised.numpy()
 
 
 def ranges(total: Floats, wanted: Sequence[Wanted], *, sigma: float, holders: int, tail: float) -> Mapping[str, Range]:
-    """The range of each column but for its tails, from the sum of all holders' noised counts."""
+    """The range of each column without its tails, from the sum of all holders' noised counts."""
     deviation = sigma * (len(wanted) * holders) ** 0.5
     found, start = {}, 0
     for which in wanted:
         edges = which.edges
         part = total[start : start + len(edges) - 1]
         start += len(part)
-        # Bins that noise alone could have filled are taken as empty.
+        # A bin that noise alone could have filled counts as empty.
         least = NormalDist().inv_cdf(1 - CHANCE / len(part)) * deviation
         kept = np.where(part > least, part, 0.0)
         if not kept.any():
@@ -84,7 +84,7 @@ def ranges(total: Floats, wanted: Sequence[Wanted], *, sigma: float, holders: in
 
 
 def _quantile(upto: Floats, edges: Floats, kept: Floats, share: float) -> float:
-    """Where the share is reached, as if a bin's records lay evenly in it."""
+    """The value below which this share of the records lies, as if they lay evenly within each bin."""
     filled = np.flatnonzero(kept)
     at = min(max(int(np.searchsorted(upto, share, side="left")) - 1, filled[0]), filled[-1])
     inside = (share - upto[at]) / (upto[at + 1] - upto[at])

@@ -1,13 +1,13 @@
-"""What is publicly known about a holder's own records: columns, ranges, categories, classes. Read from a config.
+"""Facts: what is public about a holder's own records, as a config gives it: columns, ranges, categories, classes.
 
-Nothing here reads a record, and no default stands in for a fact that was not given.
+Nothing here reads a record, and no default takes the place of a fact that was not given.
 """
 
 import math
 import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Literal, TypeGuard
 
 from fedfdp.core.errors import DataError, SettingError, nearest, require
 from fedfdp.privacy.accounting import Event
@@ -24,8 +24,8 @@ class Estimate:
 
     sigma: float = 10.0  # noise multiplier of the one release that all private columns share
     tail: float = 0.01  # the part of the records that may lie outside, on each side
-    found: dict[str, Range] = field(default_factory=dict)  # what a run found: written by the run, read when it resumes
-    found_with: float = 0.0  # the sigma that these were found with: what they cost is settled by it
+    found: dict[str, Range] = field(default_factory=dict)  # what a run found; it writes this, and reads it on resuming
+    found_with: float = 0.0  # the sigma that they were found with, which decides what they cost
 
     def __post_init__(self) -> None:
         require(1e-3 <= self.sigma <= 1e6, "data.estimate.sigma", self.sigma, "from 1e-3 to 1e6", "10 is usual")
@@ -37,18 +37,18 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Facts:
-    """The part of [data] that tells what is in your own files; for a dataset by name all of it is left out."""
+    """The part of [data] that says what is in your own files; a dataset by name needs none of it."""
 
     holder: str | None = None  # the column that says who holds a row
     label: str | None = None  # the column to be predicted
-    unit: str | None = None  # the column that says of whom a row is: all rows of a person are then protected together
-    classes: int | tuple[str | int | bool, ...] | None = None  # all that exist anywhere; a number n means 0 to n − 1
+    unit: str | None = None  # the column that says whose row it is: all rows of a person are then protected together
+    classes: int | tuple[str | int | bool, ...] | None = None  # all that may occur; a number n means 0 to n − 1
     target: Range | Literal["private"] | None = None  # instead of classes, for regression: the label's range
     test: str | None = None  # the column that says which rows are for the test
-    columns: dict[str, Any] | None = None  # of a table: each column's range or categories
+    columns: dict[str, object] | None = None  # of a table: each column's range or categories
     ignore: tuple[str, ...] | None = None  # columns of a table that are not read
-    range: Range | None = None  # of every value in x, for arrays
-    estimate: Estimate | None = None  # how private ranges are estimated; None: with the defaults
+    range: Range | None = None  # for arrays: the range of every value in x
+    estimate: Estimate | None = None  # how private ranges are estimated; None: by the defaults
 
     def __post_init__(self) -> None:
         if self.classes is not None and self.target is not None:
@@ -59,9 +59,9 @@ class Facts:
             different = len(set(class_names(self))) == len(self.classes) >= 2
             require(different, "data.classes", self.classes, "two or more different names", "list every class once")
         if isinstance(self.target, tuple):
-            _check_range("target", self.target)
+            _range_of("data.target", self.target)
         if self.range is not None:
-            _check_range("range", self.range)
+            _range_of("data.range", self.range)
         for name, spec in (self.columns or {}).items():
             column_of(name, spec)
         if self.unit is not None and self.estimates:
@@ -76,18 +76,18 @@ class Facts:
 
     @property
     def before(self) -> tuple[Event, ...]:
-        """What each holder releases before training: one Gaussian over all its records, where a range is private."""
+        """What each holder releases before training: one Gaussian over all its records if a range is private."""
         return (Event(1.0, ((self.estimate or Estimate()).sigma,)),) if self.estimates else ()
 
 
 @dataclass(frozen=True)
 class Numeric:
-    """A column of numbers, scaled from its public range to [−1, 1]. `range` None: yet to be estimated privately."""
+    """A column of numbers, scaled from its range to [−1, 1]."""
 
     name: str
-    range: Range | None
+    range: Range | None  # None: it is private and not estimated yet
     within: Range | None = None  # where a private estimate looks; None: any size
-    missing: float | None = None  # what stands in for a missing value; None: there are none
+    missing: float | None = None  # what takes the place of a missing value; None: no value may be missing
     indicator: bool = False  # one more input: 1 where the value was missing
 
     @property
@@ -97,12 +97,12 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Categorical:
-    """A column of names, one input a category: 1 where it is that one."""
+    """A column of names. Each category is one input: 1 where the record has that category, 0 elsewhere."""
 
     name: str
     categories: tuple[str, ...]
-    other: bool = False  # one more input for all that is not listed
-    missing: str | None = None
+    other: bool = False  # one more input for everything that is not listed
+    missing: str | None = None  # the category that takes the place of a missing value; None: none may be missing
 
     @property
     def width(self) -> int:
@@ -113,7 +113,7 @@ Column = Numeric | Categorical
 
 
 def text_of(value: object) -> str:
-    """How a category, class or holder is written in a file: true, 3, north."""
+    """How a category, class or holder is written in a file: `true`, `3`, `north`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
@@ -122,7 +122,7 @@ def text_of(value: object) -> str:
 
 
 def plainest(text: str) -> str:
-    """1.0 as 1 and True as true: a table that went through pandas has whole numbers and truth values so written."""
+    """1.0 as 1 and True as true: pandas writes whole numbers and truth values that way."""
     if whole := _WHOLE.fullmatch(text):
         return str(int(whole[1]))
     return text.lower() if text.lower() in ("true", "false") else text
@@ -137,7 +137,7 @@ def class_names(facts: Facts) -> tuple[str, ...]:
 
 
 def column_of(name: str, spec: object) -> Column:
-    """One entry of [data.columns]: a range, a list of categories, "private", or a table with more to say."""
+    """One entry of [data.columns]: a range, a list of categories, "private", or a table with several settings."""
     if spec == PRIVATE:
         return Numeric(name, None)
     if isinstance(spec, list | tuple):
@@ -156,9 +156,9 @@ def column_of(name: str, spec: object) -> Column:
 
 
 def columns_of(facts: Facts, names: list[str], file: str) -> list[Column]:
-    """The inputs among a file's columns, in the order of the config; each of the file's columns must be accounted for.
+    """The inputs among a file's columns, in the order of the config. Every column of the file must be named there.
 
-    An entry may be a pattern (`"mean *"`): its columns follow in alphabetical order, so files may order theirs freely.
+    An entry may be a pattern (`"mean *"`). Its columns come in alphabetical order, whatever their order in the file.
     """
     given, known = facts.columns or {}, set(names)
     if facts.label is not None and facts.label in given:
@@ -187,45 +187,47 @@ def columns_of(facts: Facts, names: list[str], file: str) -> list[Column]:
     return found
 
 
-def _numeric(name: str, spec: dict[str, Any]) -> Numeric:
-    place, bounds, within = f"columns.{name}", spec.get("range"), spec.get("within")
+def _numeric(name: str, spec: dict[str, object]) -> Numeric:
+    place, bounds, within = f"data.columns.{name}", spec.get("range"), spec.get("within")
     missing, indicator = spec.get("missing"), spec.get("indicator", False)
     if (bounds is None) == (within is None):
         allowed = "needs a public range = [low, high], or within = [low, high] to estimate one privately inside it"
-        raise SettingError(f"data.{place}", spec, allowed)
-    for key, value in ("range", bounds), ("within", within):
-        if value is not None and value != PRIVATE:
-            _check_range(f"{place}.{key}", value)
-    require(missing is None or _number(missing), f"data.{place}.missing", missing, "a number", "a public fill-in value")
-    require(isinstance(indicator, bool), f"data.{place}.indicator", indicator, "true or false", "")
-    needed = not indicator or missing is not None
-    require(
-        needed, f"data.{place}.indicator", indicator, "needs missing", "give the value that stands in for missing ones"
-    )
-    given = None if bounds in (None, PRIVATE) else (float(bounds[0]), float(bounds[1]))
-    inside = None if within is None else (float(within[0]), float(within[1]))
+        raise SettingError(place, spec, allowed)
+    given = None if bounds is None or bounds == PRIVATE else _range_of(f"{place}.range", bounds)
+    inside = None if within is None else _range_of(f"{place}.within", within)
+    if not (missing is None or _is_number(missing)):
+        raise SettingError(f"{place}.missing", missing, "a number", "a public fill-in value")
+    if not isinstance(indicator, bool):
+        raise SettingError(f"{place}.indicator", indicator, "true or false")
+    if indicator and missing is None:
+        fix = "give the value that stands in for missing ones"
+        raise SettingError(f"{place}.indicator", indicator, "needs missing", fix)
     return Numeric(name, given, inside, None if missing is None else float(missing), indicator)
 
 
-def _categorical(name: str, spec: dict[str, Any]) -> Categorical:
-    place, listed, other = f"columns.{name}", spec["categories"], spec.get("other", False)
-    plain = isinstance(listed, list | tuple) and all(isinstance(value, str | int | float) for value in listed)
-    require(plain, f"data.{place}.categories", listed, "a list of names", 'for example ["f", "m"]')
+def _categorical(name: str, spec: dict[str, object]) -> Categorical:
+    place, listed, other = f"data.columns.{name}", spec["categories"], spec.get("other", False)
+    if not (isinstance(listed, list | tuple) and all(isinstance(value, str | int | float) for value in listed)):
+        raise SettingError(f"{place}.categories", listed, "a list of names", 'for example ["f", "m"]')
     names = tuple(map(text_of, listed))
     different = len(set(names)) == len(names) >= 1
-    require(different, f"data.{place}.categories", listed, "one or more different names", "list every category once")
-    require(isinstance(other, bool), f"data.{place}.other", other, "true or false", "")
+    require(different, f"{place}.categories", listed, "one or more different names", "list every category once")
+    if not isinstance(other, bool):
+        raise SettingError(f"{place}.other", other, "true or false")
     missing = None if "missing" not in spec else text_of(spec["missing"])
     fits = missing is None or missing in names or (other and missing == "other")
-    require(fits, f"data.{place}.missing", missing, "one of the categories", "add it to them")
+    require(fits, f"{place}.missing", missing, "one of the categories", "add it to them")
     return Categorical(name, names, other, missing)
 
 
-def _check_range(place: str, value: object) -> None:
-    ok = isinstance(value, list | tuple) and len(value) == 2 and all(_number(end) for end in value)
-    ok = ok and value[0] < value[1] and math.isfinite(value[1] - value[0])  # type: ignore[index]
-    require(ok, f"data.{place}", value, "[low, high] with low below high", "take both from public knowledge")
+def _range_of(place: str, value: object) -> Range:
+    """[low, high] as floats, if it is a range."""
+    if isinstance(value, list | tuple) and len(value) == 2 and all(_is_number(end) for end in value):
+        low, high = float(value[0]), float(value[1])
+        if low < high and math.isfinite(high - low):
+            return low, high
+    raise SettingError(place, value, "[low, high] with low below high", "take both from public knowledge")
 
 
-def _number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

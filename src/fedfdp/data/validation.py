@@ -1,6 +1,6 @@
-"""What a data holder should know before training: sizes, classes, missing and clamped values, duplicates, with advice.
+"""What a data holder should know before training: sizes, classes, missing values, values out of range, duplicates.
 
-It reads private records as they are. What it says is for the holder's eyes, and nothing of it is ever released.
+It reads private records as they are. What it says, with advice, is for the holder only and is never released.
 """
 
 import math
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from fedfdp.data.federation import Federation
 from fedfdp.data.files import encode
+from fedfdp.data.files.discover import sources_of
 from fedfdp.data.files.encode import Place
-from fedfdp.data.files.own import sources_of
-from fedfdp.data.files.pieces import TableSource
+from fedfdp.data.files.tables import TableSource
 from fedfdp.data.schema import Categorical, Facts, Numeric, plainest
 from fedfdp.privacy.accounting import Event, delta_warning, max_count
 from fedfdp.privacy.dpsgd import DPSGD
 
 FEW_ROUNDS = 20
-MANY_OUTSIDE = 0.01  # a larger part of a column beyond its range is worth a word
-MUCH_NOISE = 0.25  # on every weight in a round: from there on small tables were seen to suffer
+MANY_OUTSIDE = 0.01  # of a column beyond its range: more is worth advice
+MUCH_NOISE = 0.25  # on every weight in a round: with more, training on small tables got worse
 ROWS = 1 << 16  # hashed at once
 
 
@@ -33,7 +33,7 @@ class Holder:
     train: int
     test: int
     classes: tuple[int, ...] | None  # training records of each; None for regression
-    units: int = 0  # what a batch is drawn from: its training records, or the persons they are of
+    units: int = 0  # what a batch is drawn from: training records, or the persons in them
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ColumnReview:
 
 @dataclass(frozen=True)
 class Review:
-    """All that a check found; `advice` is empty where nothing is to be said."""
+    """All that a check found; `advice` is empty if there is nothing to advise."""
 
     name: str
     records: int
@@ -55,7 +55,7 @@ class Review:
     classes: tuple[str, ...]
     holders: tuple[Holder, ...]
     columns: tuple[ColumnReview, ...]
-    repeated: int  # records that an equal one precedes at the same holder
+    repeated: int  # records that equal an earlier one of the same holder
     shared: tuple[tuple[str, str, int], ...]  # pairs of holders, and how many different records both have
     advice: tuple[str, ...]
 
@@ -135,9 +135,9 @@ def _off(column: Numeric | Categorical, values: object, place: Place) -> tuple[i
 
 
 def duplicates(federation: Federation) -> tuple[int, tuple[tuple[str, str, int], ...]]:
-    """Equal records, input and label: how many are repeated at one holder, and how many two holders share.
+    """Records with equal input and label: how many are repeated at one holder, and how many two holders share.
 
-    One that is at three holders counts for two pairs of them.
+    A record that three holders have counts for two pairs of them.
     """
     owner = np.full(len(federation.x), -1, np.int64)
     for position, client in enumerate(federation.clients):
@@ -156,7 +156,7 @@ def duplicates(federation: Federation) -> tuple[int, tuple[tuple[str, str, int],
 
 
 def _hashes(federation: Federation) -> NDArray[np.uint64]:
-    """64 bits a record: equal for equal ones, and different for others but for a chance of about 1 in 10¹⁹."""
+    """64 bits per record: equal for equal records; two different ones are equal by a chance of about 1 in 10¹⁹."""
     x, y = federation.x.reshape(len(federation.x), -1), federation.y.reshape(len(federation.y), -1)
     words = [part.contiguous().view(torch.uint8).numpy().view(np.uint32) for part in (x, y) if part.shape[1]]
     rng = np.random.default_rng(0)
@@ -194,7 +194,7 @@ def _rounds(privacy: DPSGD, step: Sequence[Event]) -> int | None:
 
 
 def _too_small(holder: Holder, privacy: DPSGD, step: Sequence[Event]) -> str:
-    """The longest sum that a batch of q·n records can have is q·n·C, and the noise on every weight is σ·C."""
+    """A batch of q·n records has a sum of norm q·n·C at most, and the noise on every weight is σ·C."""
     drawn = "records" if holder.units == holder.train else "persons"
     text = (
         f"{holder.units} training {drawn} at q = {privacy.q:g} make batches of {privacy.q * holder.units:.1f}, and "
@@ -212,7 +212,7 @@ def _step_size(federation: Federation, privacy: DPSGD | None, lr: float | None) 
     """Whether a table is too small for a step size that was found on many more records."""
     if privacy is None or lr is None or len(federation.input_shape) != 1:
         return []
-    # A holder's step is lr·(sum + σC·N(0, I)) / (q·n_i); weighted by n_i / n, the noises of K holders add up to this.
+    # A holder's step is lr·(sum + σC·N(0, I)) / (q·n_i). Weighted by n_i / n, the noise of K holders adds up to this.
     units = sum(client.size for client in federation.clients)
     noise = lr * privacy.clip * privacy.noise / (privacy.q * units) * math.sqrt(len(federation))
     if noise <= MUCH_NOISE:
@@ -225,7 +225,7 @@ def _step_size(federation: Federation, privacy: DPSGD | None, lr: float | None) 
 
 
 def _people(federation: Federation) -> list[str]:
-    """Whether somebody is at several holders: each protects them separately."""
+    """Whether some persons are at several holders: each protects them separately."""
     unit = federation.clients[0].train.unit
     if unit is None:
         return []

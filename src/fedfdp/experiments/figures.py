@@ -1,15 +1,18 @@
-"""Figures of an experiment's results, drawn with matplotlib into any format that it writes. They compute nothing."""
+"""Draws an experiment's results with matplotlib, in any format that it writes. Computes nothing."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fedfdp.core.errors import RunError
 from fedfdp.experiments.render import heading
 from fedfdp.experiments.results import Cell, Results
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 
 def draw(results: Results, file: Path) -> None:
-    """Curves over x for a figure, ε against Ψ at a target, and for a table accuracy against Ψ, the best top left."""
+    """A figure as curves over x, targets as Ψ against ε, a table as Ψ against accuracy."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -49,7 +52,7 @@ _MARKERS = "osD^vP*X<>"
 
 
 def _panels(results: Results) -> list[tuple[str, tuple[str, str], list[Cell]]]:
-    """Title, what goes along x and y, and the cells of each panel."""
+    """For each panel its title, the measures along x and y, and its cells."""
     if results.experiment.x_label is None:
         across = "epsilon" if results.experiment.targets else "accuracy"
         return [(c.label, (across, "psi"), list(results.column(c))) for c in results.columns]
@@ -64,7 +67,7 @@ def _panels(results: Results) -> list[tuple[str, tuple[str, str], list[Cell]]]:
     return panels
 
 
-def _line(axis: Any, label: str, cells: list[Cell], across: str, up: str, *, joined: bool) -> None:
+def _line(axis: "Axes", label: str, cells: list[Cell], across: str, up: str, *, joined: bool) -> None:
     points = [(_value(cell, across), _value(cell, up)) for cell in cells]
     known = [(x, y) for x, y in points if x is not None and y is not None]
     if not known:
@@ -88,4 +91,4 @@ def _spread(cell: Cell, measure: str) -> float:
     found = cell.of(measure)
     if found is None or found.spread is None:
         return 0.0
-    return 100 * found.spread if measure == "accuracy" else min(found.spread, 0.9 * found.mean)  # Ψ's axis is a log
+    return 100 * found.spread if measure == "accuracy" else min(found.spread, 0.9 * found.mean)  # Ψ's axis is log

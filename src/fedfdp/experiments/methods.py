@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedfdp.runs import config as configs
+from fedfdp.runs.layers import layered
 
 TUNED = Path(__file__).parent / "tuned.toml"
 PAPER_PRESET, OUR_PRESET = "paper-mnist", "default"
@@ -81,7 +81,7 @@ def _tables(file: Path) -> dict[str, Any]:
 
 
 def _algorithm(preset: str) -> dict[str, Any]:
-    found: dict[str, Any] = configs.layered(preset)["algorithm"]
+    found: dict[str, Any] = layered(preset)["algorithm"]
     return {name: value for name, value in found.items() if name != "lr"}
 
 

@@ -1,4 +1,4 @@
-"""Every number in the paper's tables, as printed, and where the print contradicts itself. We measured none of them."""
+"""Every number of the paper's tables as printed, and where the paper contradicts itself. None is measured here."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ MNIST, FASHION, CIFAR = "mnist", "fashion-mnist", "cifar10"
 
 @dataclass(frozen=True)
 class Printed:
-    """One cell: accuracy in percent (table 7: ε) and Ψ, each with the spread where the paper gives one."""
+    """One cell: accuracy in percent (table 7: ε) and Ψ, each with its spread if the paper gives one."""
 
     value: float
     value_spread: float | None
@@ -15,7 +15,7 @@ class Printed:
     psi_spread: float | None
 
 
-# Columns by the label they have in our tables; rows by method: accuracy and Ψ of each column in turn.
+# Columns have the labels of our tables. A row is a method, with accuracy and Ψ for each column in turn.
 _TABLES = {
     "table2": (
         ("MNIST", "FashionMNIST", "CIFAR10"),
@@ -89,7 +89,7 @@ _TABLES = {
     ),
 }
 
-# Table 1: what a round sends, in models of d weights, and what it sends beside the model.
+# Table 1: how much a round sends, for a model of d weights, and what it sends besides the model.
 COMMUNICATION = {
     "fedavg": ("O(d)", "none"),
     "fedprox": ("O(d)", "none"),
@@ -100,7 +100,7 @@ COMMUNICATION = {
     "fedfdp-paper": ("O(d)", "a scalar"),
 }
 
-# Where tables and text of the paper do not agree, by the table or figure it concerns. We quote the tables.
+# Where the paper's tables and text disagree, by table or figure. We quote the tables.
 CONTRADICTIONS = {
     "table2": (
         "SCAFFOLD's Ψ on MNIST is 3.0e-2 here and 5.0e-3 for the same setting in table 4",
@@ -128,7 +128,7 @@ CONTRADICTIONS = {
     "figure-tradeoff": ("the text says that Ψ falls as ε grows; in table 6 it grows with ε for every method",),
 }
 
-# What the paper says that its figures show; the figures themselves carry no numbers that could be quoted.
+# What the paper says about its figures, which themselves print no numbers.
 CLAIMS = {
     "figure-lambda": "Ψ first falls and then rises with λ: there is an optimal λ",
     "figure-clip": "C = 0.1 is good in accuracy and Ψ; Ψ is lowest at C = 1, where the model does not converge",
@@ -138,7 +138,7 @@ CLAIMS = {
 
 
 def printed(table: str) -> dict[tuple[str, str], Printed]:
-    """The cells of a table by (method, column); empty for what has no printed numbers."""
+    """The cells of a table by (method, column); empty if the paper prints no numbers."""
     columns, text = _TABLES.get(table, ((), ""))
     cells = {}
     for line in text.split("\n"):

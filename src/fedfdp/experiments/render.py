@@ -1,4 +1,4 @@
-"""Results as tables for a terminal or a page: measured mean ± spread beside the paper's number, the best marked."""
+"""Results as tables, for a terminal or a page: measured mean ± spread, the paper's number, the best marked."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fedfdp.fairness.metrics import METRICS
 
 @dataclass(frozen=True)
 class Block:
-    """One table: of a column of the paper's table, or of a figure's data set."""
+    """One table: a column of the paper's table, or one data set of a figure."""
 
     title: str
     headers: tuple[str, ...]
@@ -19,7 +19,7 @@ class Block:
 
 
 def blocks(results: Results) -> list[Block]:
-    """A table for each column, or for each data set of a figure."""
+    """One table per column, or per data set of a figure."""
     if results.experiment.x_label is not None:
         datasets = dict.fromkeys(column.dataset for column in results.columns)
         return [_figure_block(results, dataset) for dataset in datasets]
@@ -27,7 +27,7 @@ def blocks(results: Results) -> list[Block]:
 
 
 def markdown(results: Results) -> str:
-    """The tables, what ours is against the best baseline, and the notes, as a page's section."""
+    """A section of a page: the tables, how ours compares with the best baseline, and the notes."""
     parts = [f"### {heading(results)}", ""]
     parts += [block_markdown(block) for block in blocks(results)]
     if verdicts := [verdict(claim) for claim in claims(results)]:
@@ -49,7 +49,7 @@ def block_markdown(block: Block) -> str:
 
 
 def block_text(block: Block, *, width: int | None) -> str:
-    """The best of a column, bold on a page, carries a star here."""
+    """As text. The best of a column, which is bold on a page, has a star here."""
     from rich.console import Console
     from rich.table import Table
 
@@ -69,7 +69,7 @@ def heading(results: Results) -> str:
 
 
 def verdict(claim: Claim) -> str:
-    """In words whether Ψ is at most half of the best baseline's and accuracy no lower."""
+    """Says whether Ψ is at most half of the best baseline's, and accuracy no lower."""
     ratio = claim.psi / claim.best_psi if claim.best_psi else float("inf")
     gain = 100 * (claim.accuracy - claim.best_accuracy)
     return (
@@ -102,7 +102,7 @@ def _table_block(results: Results, column: Column) -> Block:
 
 
 def _figure_block(results: Results, dataset: str) -> Block:
-    """A row for each curve and x, in the order of the curves."""
+    """One row per curve and x, in the order of the curves."""
     experiment = results.experiment
     private, target = experiment.private, experiment.targets
     headers = ["curve", experiment.x_label or "x", *(["ε at target"] if target else ["accuracy %"]), "Ψ test"]
@@ -123,7 +123,7 @@ def _figure_block(results: Results, dataset: str) -> Block:
 
 
 def statistic(found: Statistic | None, measure: str) -> str:
-    """Mean ± spread with the digits that suit the measure; a dash where a run has none."""
+    """Mean ± spread with the digits that suit the measure; a dash if a run has no value."""
     if found is None:
         return "–"
     if METRICS[measure].form == "percent":

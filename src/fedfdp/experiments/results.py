@@ -1,9 +1,8 @@
-"""What an experiment found: for each cell the runs of its seeds, their mean and spread, and the best of each column."""
+"""What an experiment found: for each cell the runs of its seeds with mean and spread, and the best of each column."""
 
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from fedfdp.experiments.methods import plain_methods, private_methods
 from fedfdp.experiments.paper import CLAIMS, CONTRADICTIONS, printed
@@ -13,7 +12,7 @@ from fedfdp.experiments.specs import Column, Experiment, Row
 
 @dataclass(frozen=True)
 class Found:
-    """One run, or where it first reached a target. A measure is None where it was not reached or is not finite."""
+    """One run at its end, or when it first reached a target. A measure is None if it was not reached or not finite."""
 
     seed: int
     config: str  # the first digits of the config's hash
@@ -31,7 +30,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Statistic:
-    """Mean and sample standard deviation; None as spread of a single run."""
+    """Mean and sample standard deviation; a single run has no spread."""
 
     mean: float
     spread: float | None
@@ -44,7 +43,7 @@ class Cell:
     runs: tuple[Found, ...]
 
     def of(self, measure: str) -> Statistic | None:
-        """None where any of the runs lacks the measure: a mean over some of the seeds would flatter."""
+        """None if any of the runs lacks the measure: a mean over the others would flatter."""
         values = [getattr(run, measure) for run in self.runs]
         if not values or any(value is None for value in values):
             return None
@@ -66,12 +65,12 @@ class Results:
         return tuple(c for c in self.experiment.columns if any(cell.column == c for cell in self.cells))
 
     def best(self, column: Column, measure: str, choose: Callable[..., float]) -> float | None:
-        """The best mean of the column, to be marked; None with a single row."""
+        """The best mean of the column, which is marked; None if there is a single row."""
         means = [found.mean for cell in self.column(column) if (found := cell.of(measure))]
         return choose(means) if len(means) > 1 else None
 
     def notes(self) -> list[str]:
-        """What has to be said beside the numbers: what differs from the paper's setting, where the paper is at odds."""
+        """What to know beside the numbers: how the setting differs from the paper's, and where the paper disagrees."""
         name, private = self.experiment.name, self.experiment.private
         notes = [f"scale {self.scale.name}: {self.scale.words}"]
         if private:
@@ -96,13 +95,13 @@ class Results:
             notes.append(f"the paper says of its figure: {claim}")
         return notes + [f"in the paper: {text}" for text in CONTRADICTIONS.get(name, ())]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """All of it, for JSON."""
         paper = printed(self.experiment.name)
         cells = []
         for cell in self.cells:
             quoted = paper.get((cell.row.key, cell.column.label))
-            entry: dict[str, Any] = {
+            entry: dict[str, object] = {
                 "row": cell.row.key,
                 "label": cell.row.label,
                 "column": cell.column.label,
@@ -131,7 +130,7 @@ MEASURES = ("accuracy", "psi", "psi_train", "worst_accuracy", "psi_local", "epsi
 
 @dataclass(frozen=True)
 class Claim:
-    """Ours against the best baseline of a column: is Ψ at most half, is accuracy no lower?"""
+    """Our method against the best baseline of a column: is Ψ at most half of its, is accuracy no lower?"""
 
     column: str
     psi: float
@@ -144,7 +143,7 @@ class Claim:
 
 
 def claims(results: Results) -> list[Claim]:
-    """For tables, at a scale that says something. The best Ψ and the best accuracy may be those of two baselines."""
+    """For tables, at a scale that allows a judgement. Best Ψ and best accuracy may be of two different baselines."""
     methods = private_methods() if results.experiment.private else plain_methods()
     if results.experiment.targets or results.experiment.x_label or results.scale.name == "smoke":
         return []

@@ -1,9 +1,8 @@
-"""From an experiment to its results: a config for each cell and seed, one sweep over all of them, rows read back."""
+"""From an experiment to its results: a config for each cell and seed, one sweep over all, then the runs are read."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from fedfdp.core.errors import RunError, SettingError, nearest
 from fedfdp.experiments.methods import StepSize, plain_methods, private_methods, tuned_lr
@@ -12,6 +11,7 @@ from fedfdp.experiments.scales import Scale
 from fedfdp.experiments.specs import Column, Experiment, Row
 from fedfdp.runs import config as configs
 from fedfdp.runs.config import Config
+from fedfdp.runs.layers import Settings
 from fedfdp.runs.store import Store, short_hash
 from fedfdp.runs.sweep import Word, sweep
 
@@ -51,7 +51,7 @@ def open_config(experiment: Experiment, row: Row, column: Column, scale: Scale, 
     method = methods[methods[row.method].runs_as]
     tuned = tuned_lr(method.key, column.dataset, private=private)
     source = scale.source or column.dataset
-    values: dict[str, Any] = {
+    values: Settings = {
         "name": f"{method.key}-{source}" + ("" if private else "-plain") + ("-fine" if experiment.targets else ""),
         "seed": seed,
         "data": {"source": source, "clients": 10, "partition": "dirichlet", "beta": 0.1, "fraction": scale.fraction},
@@ -77,7 +77,7 @@ def open_config(experiment: Experiment, row: Row, column: Column, scale: Scale, 
 def config_of(experiment: Experiment, row: Row, column: Column, scale: Scale, seed: int) -> Planned:
     """The run of a cell with one seed, nothing left open.
 
-    Under privacy: all the rounds that ε allows; where the scale has fewer, with the least noise that ε allows for them.
+    Under privacy it has all the rounds that ε allows, or fewer if the scale says so, with the least noise for them.
     """
     config, step = open_config(experiment, row, column, scale, seed)
     whole = config.resolved()
@@ -98,7 +98,7 @@ def config_of(experiment: Experiment, row: Row, column: Column, scale: Scale, se
 def plan_runs(experiment: Experiment, scale: Scale, seeds: Sequence[int]) -> list[Planned]:
     return [
         config_of(experiment, row, column, scale, seed)
-        for seed in seeds  # seeds last to change would leave whole columns empty where a sweep is cut short
+        for seed in seeds  # seeds outermost: if a sweep is cut short, every column has some runs
         for column in experiment.columns
         for row in experiment.rows
     ]
@@ -114,7 +114,7 @@ def reproduce(
     log: str | None = None,
     watch: Callable[[Word], None] = lambda word: None,
 ) -> Results:
-    """Runs what is missing and reads all of it. The same call after a kill goes on where the first one was."""
+    """Runs what is missing and reads everything. If it is killed, the same call continues where the first one was."""
     chosen = experiment.seeds or tuple(range(seeds))
     planned = plan_runs(experiment, scale, chosen)
     failed = sweep([p.config for p in planned], store, jobs=jobs, log=log, watch=watch)
@@ -133,10 +133,10 @@ def reproduce(
 
 
 def read(store: Store, planned: Planned) -> Found:
-    """What a finished run says: at its end, or where it first reached the column's target."""
+    """The measures of a finished run: at its end, or when it first reached the column's target."""
     run, config = store.run(planned.config), planned.config
     summary = run.summary()
-    seen: dict[str, Any] = summary
+    seen: Settings = summary
     if (target := planned.column.target) is not None:
         reached = [entry for entry in run.metrics() if (entry["accuracy"] or 0.0) >= target]
         seen = reached[0] if reached else {}

@@ -1,4 +1,4 @@
-"""How large an experiment is: seconds for tests, half a minute a run, or as in the paper. ε is never scaled."""
+"""How large an experiment is: seconds for tests, half a minute per run, or as in the paper. ε is never scaled."""
 
 from dataclasses import dataclass
 
@@ -14,11 +14,11 @@ class Scale:
     model: str
     fraction: float
     plain_rounds: int  # rounds without privacy; with privacy: what ε allows
-    most_private_rounds: int | None = None  # σ is then the least that ε allows for them, unless `cut`
-    cut: bool = False  # the rounds end there with ε not spent
-    most_epsilon: float | None = None  # where an experiment only ends when a target is reached
-    source: str | None = None  # one data set in place of all
-    clients: dict[int, int] | None = None  # fewer clients in place of the paper's 10, 20, 50
+    most_private_rounds: int | None = None  # at most so many, with the least σ that ε allows for them unless `cut`
+    cut: bool = False  # stop after that many rounds, with σ as it is and ε not spent
+    most_epsilon: float | None = None  # for experiments that run until they reach a target
+    source: str | None = None  # one data set instead of all
+    clients: dict[int, int] | None = None  # how many take the place of the paper's 10, 20, 50
 
 
 SCALES = {

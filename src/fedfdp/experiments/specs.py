@@ -1,8 +1,7 @@
-"""The paper's experiments as data: rows, columns, and which setting each of them moves. Nothing is run here."""
+"""The paper's experiments as data: rows, columns, and the setting that each of them changes. Nothing is run here."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from fedfdp.core.errors import SettingError, nearest
 from fedfdp.experiments.methods import plain_methods, private_methods
@@ -12,8 +11,10 @@ DATASET_LABELS = {MNIST: "MNIST", FASHION: "FashionMNIST", CIFAR: "CIFAR10"}
 PRIVATE_GRID, PLAIN_GRID = (2.0, 4.0, 8.0, 16.0, 32.0), (0.1, 0.3, 1.0)
 TUNING_SEED = 100
 
+Changes = dict[str, float | str]  # values by section.setting
 
-def _nothing(x: float) -> dict[str, Any]:
+
+def _nothing(x: float) -> Changes:
     return {}
 
 
@@ -23,29 +24,29 @@ def _once(x: float) -> float:
 
 @dataclass(frozen=True)
 class Row:
-    """A method, or in a figure one curve: `at` says what the figure's x sets, `step` what it does to η."""
+    """A method, or one curve of a figure: `at` gives the settings at a value of x, `step` the factor on η there."""
 
     key: str
     label: str
     method: str
-    at: Callable[[float], dict[str, Any]] = _nothing
+    at: Callable[[float], Changes] = _nothing
     step: Callable[[float], float] = _once
 
 
 @dataclass(frozen=True)
 class Column:
-    """A data set and what is set for it, as section.setting. With `target`, the run is read where it reaches that."""
+    """A data set with its settings. With `target`, a run is read when it first reaches that accuracy."""
 
     label: str
     dataset: str
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Changes = field(default_factory=dict)
     x: float = 0.0
     target: float | None = None
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or a figure. `looks` is how often a run is evaluated; `keeps_sigma` where σ is part of what is asked."""
+    """A table or a figure. `looks` is how often a run is evaluated; `keeps_sigma` if σ is part of the question."""
 
     name: str
     title: str
@@ -58,7 +59,7 @@ class Experiment:
     keeps_sigma: bool = False
     rounds_share: float = 1.0
     most_rounds: int | None = None
-    seeds: tuple[int, ...] | None = None  # None: as many as are asked for, from 0
+    seeds: tuple[int, ...] | None = None  # None: 0, 1, …, as many as asked for
 
     @property
     def targets(self) -> bool:
@@ -92,12 +93,12 @@ def _budgets() -> tuple[Column, ...]:
 
 
 def _targets() -> tuple[Column, ...]:
-    settings = {"data.beta": 0.05, "privacy.epsilon": 6.0}
+    settings: Changes = {"data.beta": 0.05, "privacy.epsilon": 6.0}
     return tuple(Column(f"{t} %", MNIST, settings, target=t / 100) for t in (80, 85, 90, 95))
 
 
-def _over(values: tuple[float, ...], symbol: str, **settings: Any) -> tuple[Column, ...]:
-    """A column for each x on each of the two data sets that the paper's figures use."""
+def _over(values: tuple[float, ...], symbol: str, **settings: float) -> tuple[Column, ...]:
+    """A column for each x on both data sets of the paper's figures."""
     return tuple(
         Column(f"{DATASET_LABELS[dataset]}, {symbol} = {x:g}", dataset, dict(settings), x=x)
         for dataset in (MNIST, FASHION)
@@ -106,7 +107,7 @@ def _over(values: tuple[float, ...], symbol: str, **settings: Any) -> tuple[Colu
 
 
 def _lambda_rows() -> tuple[Row, ...]:
-    by_record = {"algorithm.server_lam": 0.0, "algorithm.coefficients": "bounded"}
+    by_record: Changes = {"algorithm.server_lam": 0.0, "algorithm.coefficients": "bounded"}
     return (
         Row("paper", "λ in `paper` coefficients", "fedfdp-paper", at=lambda x: {"algorithm.lam": x}),
         Row("bounded", "λ in `bounded` coefficients", "fedfdp", at=lambda x: {"algorithm.lam": x, **by_record}),
@@ -124,7 +125,7 @@ def _adaptive_rows() -> tuple[Row, ...]:
 
 
 def _clip_rows() -> tuple[Row, ...]:
-    def clip(x: float) -> dict[str, Any]:
+    def clip(x: float) -> Changes:
         return {"privacy.clip": x}
 
     return (
@@ -134,7 +135,7 @@ def _clip_rows() -> tuple[Row, ...]:
     )
 
 
-def _two_forms(at: Callable[[float], dict[str, Any]]) -> tuple[Row, ...]:
+def _two_forms(at: Callable[[float], Changes]) -> tuple[Row, ...]:
     names = {"fedavg": "DP-FedAvg", "fedfdp-paper": "FedFDP `paper`", "fedfdp": "FedFDP ours"}
     return tuple(Row(key, label, key, at=at) for key, label in names.items())
 
@@ -157,9 +158,9 @@ def _tuning(private: bool) -> Experiment:
 
 
 def experiments() -> dict[str, Experiment]:
-    """Every experiment by name; table 1, which trains nothing, is in `communication.py`."""
+    """All experiments by name. Table 1, which trains nothing, is in `communication.py`."""
 
-    def sigma(x: float) -> dict[str, Any]:
+    def sigma(x: float) -> Changes:
         return {"privacy.sigma": x}
 
     found = (

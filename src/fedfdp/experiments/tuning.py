@@ -1,10 +1,10 @@
-"""From a tuning sweep to `tuned.toml`: each method's best η. Reads results of the tuning seed and no other."""
+"""From a tuning sweep to `tuned.toml`: each method's best η. Reads results of the tuning seed only."""
 
 from fedfdp.experiments.results import Cell, Results
 
 
 def chosen(results: Results) -> dict[str, dict[str, Cell]]:
-    """By data set and method, the cell with the highest accuracy; of equals the one with the lower Ψ."""
+    """By data set and method, the cell with the highest accuracy; among equals, the one with the lower Ψ."""
     best: dict[str, dict[str, Cell]] = {}
     for cell in results.cells:
         methods = best.setdefault(cell.column.dataset, {})

@@ -12,9 +12,8 @@ from fedfdp import data
 from fedfdp.core.errors import DataError, RunError, SettingError
 from fedfdp.data import Federation
 from fedfdp.data.files.content import content_of
-from fedfdp.data.files.own import Say
-from fedfdp.data.from_files import open_records, place_of
-from fedfdp.data.holders import federation_of_records
+from fedfdp.data.files.read import Say
+from fedfdp.data.from_files import federation_of_records, open_records, place_of
 from fedfdp.data.named.catalog import named
 from fedfdp.data.schema import Estimate, Range
 from fedfdp.engines import find_engine
@@ -22,6 +21,7 @@ from fedfdp.models.learner import loss_at
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
 from fedfdp.runs import config as configs
+from fedfdp.runs import layers
 from fedfdp.runs.config import Config
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.session import Result, Update
@@ -126,7 +126,7 @@ def _with_ranges(config: Config, found: Mapping[str, Range], sigma: float) -> Co
 def stored_config(folder: RunFolder, overrides: list[str]) -> Config:
     """What a folder's run was started with; overrides may change how it is looked at, not what it computes."""
     stored = configs.from_dict(folder.config())
-    config = configs.from_dict(configs.override(folder.config(), overrides))
+    config = configs.from_dict(layers.override(folder.config(), overrides))
     if config.fingerprint() != stored.fingerprint():
         raise RunError(f"{folder.path} belongs to another config: --set may not change what a resumed run computes")
     return config

@@ -1,14 +1,14 @@
-"""What a run's model says of new records: a class with its probability, or a value in the target's own units.
+"""What a run's model predicts for new records: a class with its probability, or a value in the target's own units.
 
-New records are only read: nothing of them is kept, and the run's privacy is not touched.
+New records are only read: nothing of them is kept, and predicting costs no privacy.
 """
 
 import csv
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 import torch
@@ -18,22 +18,22 @@ from fedfdp.core.errors import DataError
 from fedfdp.data.predictions import Meaning, meaning, read_inputs
 from fedfdp.runs import config as configs
 from fedfdp.runs.folder import RunFolder
-from fedfdp.runs.released import load, task_of
+from fedfdp.runs.released import Task, load, task_of
 
 BATCH = 1024
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """One entry a record in each column: `class` and `probability`, or `value` (`value_0`, … for several targets)."""
+    """One entry per record in each column: `class` and `probability`, or `value` (`value_0`, … for several targets)."""
 
-    columns: dict[str, list[Any]]
+    columns: dict[str, Sequence[str | float]]
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """The records in the file's order."""
+    def rows(self) -> Iterator[dict[str, str | float]]:
+        """The predictions in the order of the file's records."""
         for entries in zip(*self.columns.values(), strict=True):
             yield dict(zip(self.columns, entries, strict=True))
 
@@ -45,7 +45,7 @@ class Predictions:
 
 
 def predict(run: str | Path, file: str | Path, model: nn.Module | None = None) -> Predictions:
-    """The run's model on a file like those it was trained on; labels may be in it or not."""
+    """Applies the run's model to a file like those that it was trained on, with or without labels."""
     folder = RunFolder.find(Path(run))
     task, net = task_of(folder), load(run, model)
     x, means = _inputs(folder, Path(file))
@@ -63,7 +63,7 @@ def predict(run: str | Path, file: str | Path, model: nn.Module | None = None) -
 
 
 def _inputs(folder: RunFolder, file: Path) -> tuple[Tensor, Meaning]:
-    """A file's records as the model takes them, and what its answers mean in the run's own files."""
+    """A file's records as the model takes them, and what its outputs mean."""
     settings = folder.config()
     if "data" not in settings:
         return _archive(file), Meaning()
@@ -72,7 +72,7 @@ def _inputs(folder: RunFolder, file: Path) -> tuple[Tensor, Meaning]:
 
 
 def _archive(file: Path) -> Tensor:
-    """x of a .npz file, for a run whose records were given from Python: as it is."""
+    """x of a .npz file as it is, for a run whose records were given in Python."""
     if file.suffix != ".npz":
         raise DataError(f"{file}: this run was given its records in Python; give a .npz file with x as it was there")
     try:
@@ -89,7 +89,7 @@ def _archive(file: Path) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(x))
 
 
-def _check(file: Path, x: Tensor, task: dict[str, Any]) -> None:
+def _check(file: Path, x: Tensor, task: Task) -> None:
     shape = tuple(task["input_shape"])
     if tuple(x.shape[1:]) != shape:
         raise DataError(f"{file}: records of shape {tuple(x.shape[1:])}, the run's have {shape}")

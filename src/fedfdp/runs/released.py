@@ -1,6 +1,6 @@
-"""The model of a finished run, for use elsewhere: loaded, or written in a form that needs no fedfdp.
+"""The model of a finished run, for use elsewhere: loaded, or written to a file that needs no fedfdp.
 
-Reads the released weights only: whatever is done with them costs no privacy.
+It reads the released weights only, and whatever is done with them costs no privacy.
 """
 
 import importlib
@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import safetensors
 import safetensors.torch
@@ -23,7 +23,16 @@ from fedfdp.models import Model
 from fedfdp.runs.folder import MODEL, RunFolder
 
 SUFFIXES = (".safetensors", ".pt", ".pt2", ".onnx")
-AGREE = 1e-4  # what an exported model may differ by, relative to its largest output
+AGREE = 1e-4  # by how much an exported model may differ, relative to its largest output
+
+
+class Task(TypedDict):
+    """What a run's model takes and gives."""
+
+    input_shape: list[int]  # of one record
+    outputs: int  # how many values it gives for a record
+    classes: int | None  # None for regression
+    tokens: bool  # whether records are token numbers
 
 
 def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
@@ -31,7 +40,7 @@ def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
 
     Args:
         run: the folder of the run.
-        model: needed where the run was started from Python with a module of its own; its weights are replaced.
+        model: needed if the run was started in Python with a module of its own; its weights are replaced.
 
     Returns:
         The module with the released weights.
@@ -54,16 +63,16 @@ def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
     return model.eval()
 
 
-def task_of(folder: RunFolder) -> dict[str, Any]:
+def task_of(folder: RunFolder) -> Task:
     """What the run's model takes and gives."""
-    task: dict[str, Any] | None = folder.summary().get("task")
+    task: Task | None = folder.summary().get("task")
     if task is None:
         raise RunError(f"{folder.path} was made by an earlier version, which did not note what its model takes")
     return task
 
 
 def export(run: Path, file: Path, model: nn.Module | None = None) -> None:
-    """Writes the model of a run; the file's ending says how. What was written is read back and compared."""
+    """Writes the model of a run in the format that the file's ending names, then reads it back and compares."""
     write = _WRITERS.get(file.suffix)
     if write is None:
         raise SettingError("--to", str(file), f"must end in one of {', '.join(SUFFIXES)}")
@@ -89,7 +98,7 @@ def _weights(folder: RunFolder) -> dict[str, Tensor]:
         raise RunError(f"{path} cannot be read: {error}; run it again elsewhere") from None
 
 
-def _example(task: dict[str, Any]) -> Tensor:
+def _example(task: Task) -> Tensor:
     """Three made-up records."""
     chance = torch.Generator().manual_seed(0)
     shape = (3, *task["input_shape"])
@@ -100,7 +109,7 @@ Answer = Callable[[Tensor], Tensor]
 
 
 def _as_safetensors(model: nn.Module, x: Tensor, file: Path, folder: RunFolder) -> Answer:
-    """The weights, and in the header what they are weights of and what they cost in privacy."""
+    """The weights; the header says which model they are of, and what they cost in privacy."""
     summary, about = folder.summary(), folder.config().get("model", {})
     kept = {name: summary.get(name) for name in ("algorithm", "epsilon", "delta", "rounds", "data", "task")}
     header = {"fedfdp": json.dumps({**kept, "model": about})}
@@ -111,10 +120,10 @@ def _as_safetensors(model: nn.Module, x: Tensor, file: Path, folder: RunFolder) 
 
 def _as_torchscript(model: nn.Module, x: Tensor, file: Path, folder: RunFolder) -> Answer:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TorchScript is on its way out, and says so
+        warnings.simplefilter("ignore")  # TorchScript warns that it is deprecated
         with _explained(file):
             traced = torch.jit.trace(model, x, check_trace=False)  # type: ignore[no-untyped-call]
-        file.write_bytes(b"")  # an unwritable place is an OSError here, and a crash in TorchScript
+        file.write_bytes(b"")  # if the place cannot be written, this raises an OSError, where TorchScript crashes
         torch.jit.save(traced, file)
         read: Answer = torch.jit.load(file)  # type: ignore[no-untyped-call]
     return read
@@ -144,7 +153,7 @@ def _as_onnx(model: nn.Module, x: Tensor, file: Path, folder: RunFolder) -> Answ
 
 
 def _onnx_answer(file: Path) -> Answer | None:
-    """What the file gives, where something is installed that can run it."""
+    """What the file computes; None if onnxruntime is not installed."""
     try:
         runtime = importlib.import_module("onnxruntime")
     except ImportError:
@@ -156,7 +165,7 @@ def _onnx_answer(file: Path) -> Answer | None:
 
 @contextmanager
 def _explained(file: Path) -> Iterator[None]:
-    """Whatever an exporter raises at a model it cannot follow, as one line."""
+    """Turns whatever an exporter raises for a model that it cannot write into one line."""
     try:
         yield
     except Exception as error:

@@ -1,6 +1,6 @@
-"""Several runs at once, each in a process of its own with one thread. Killed at any time, the same sweep goes on later.
+"""Several runs at once, each in its own process with one thread. If it is killed, the same sweep continues later.
 
-Nothing comes back from a worker but how far it is: results are read from the run folders.
+A worker only reports how far it is; results are read from the run folders.
 """
 
 import multiprocessing
@@ -39,7 +39,7 @@ class Word:
 
 
 def default_jobs() -> int:
-    """As many runs at once as there are cores for this process."""
+    """As many runs at once as this process has cores."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -51,7 +51,7 @@ def sweep(
     log: str | None = None,
     watch: Callable[[Word], None] = lambda word: None,
 ) -> dict[Path, str]:
-    """Runs what is not done yet, `jobs` at a time. Returns what failed and why; the rest is in the store."""
+    """Runs what is not done yet, `jobs` at a time. Returns which runs failed and why; the others are in the store."""
     waiting: deque[Config] = deque()
     for path, config in {store.path(c): replace(c, threads=1) for c in pinned(configs)}.items():
         if store.finished(config):
@@ -86,7 +86,7 @@ def sweep(
 
 
 class _Worker:
-    """A process that runs one config after another, seen from the sweep."""
+    """The sweep's end of a process that runs one config after another."""
 
     def __init__(self, process: SpawnProcess, connection: Connection) -> None:
         self.process, self.connection = process, connection
@@ -117,7 +117,7 @@ class _Worker:
         return word
 
     def stop(self) -> None:
-        """Closing the line is the sign to save and end."""
+        """Closes the connection, on which the worker saves its run and ends."""
         self.connection.close()
         self.process.join(timeout=60)
         if self.process.is_alive():
@@ -125,7 +125,7 @@ class _Worker:
 
 
 def _work(connection: Connection, root: Path, log: str | None) -> None:
-    """What a worker does. When the sweep is gone, however it ended, its line is closed and the worker ends too."""
+    """What a worker does. When the sweep ends, for whatever reason, the connection closes and the worker ends too."""
     store = Store(root)
     try:
         while True:
@@ -148,7 +148,7 @@ def _headline(values: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 class _Reporter:
-    """Tells the sweep how far the run is; where nobody listens any more, it stops the run, which then saves itself."""
+    """Tells the sweep how far the run is. If the sweep is gone, it stops the run, which then saves itself."""
 
     def __init__(self, connection: Connection, name: str, track: Track) -> None:
         self.connection, self.name, self.track, self.last = connection, name, track, 0.0

@@ -179,16 +179,16 @@ class PrivateBatch:
         return Released(answer.gradient, released_loss, losses_within, norms_within)
 
     def _positions(self) -> Tensor:
-        drawn, people = self.client.poisson(self.step), self.client.data.train.people
-        return drawn if people is None else people.positions(drawn)
+        drawn, persons = self.client.poisson(self.step), self.client.data.train.persons
+        return drawn if persons is None else persons.positions(drawn)
 
     def _records(self) -> tuple[Tensor, Tensor]:
         return self.client.data.train.take(self._positions())
 
     def _counts(self) -> Tensor | None:
         """The records of each person drawn; None where a record stands for itself."""
-        people = self.client.data.train.people
-        return None if people is None else people.counts[self.client.poisson(self.step)]
+        persons = self.client.data.train.persons
+        return None if persons is None else persons.counts[self.client.poisson(self.step)]
 
     def _by_unit(self, losses: Tensor) -> Tensor:
         """One loss for each unit drawn: the mean over a person's records."""

@@ -8,6 +8,7 @@ from typing import Any
 from fedfdp.algorithms import FedFDP
 from fedfdp.core.errors import SettingError
 from fedfdp.runs import config as configs
+from fedfdp.runs import layers
 from fedfdp.runs.config import Config
 
 Grid = Mapping[str, Sequence[str]]  # "section.setting" → its values, as TOML has them
@@ -66,14 +67,14 @@ def candidates(source: str, overrides: Sequence[str], grid: Grid | None, *, publ
 
     Combinations that compute the same are tried once.
     """
-    values = configs.layered(source, overrides)
+    values = layers.layered(source, overrides)
     if public is not None:
         values = on_public(values, public)
     grid = default_grid(values) if grid is None else grid
     found: dict[str, Candidate] = {}
     for chosen in itertools.product(*grid.values()):
         items = tuple(f"{name}={value}" for name, value in zip(grid, chosen, strict=True))
-        config = configs.from_dict(configs.override(values, items)).resolved()
+        config = configs.from_dict(layers.override(values, items)).resolved()
         candidate = Candidate(items, replace(config, name="tune"))
         found.setdefault(_without_idle(candidate.config).fingerprint(), candidate)
     return list(found.values())

@@ -1,6 +1,6 @@
 import pytest
 
-from fedfdp.data.files.own import read_records
+from fedfdp.data.files.read import read_records
 from own_files import facts
 
 

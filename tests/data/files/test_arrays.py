@@ -10,7 +10,7 @@ import torch
 
 from fedfdp.core.errors import DataError, SettingError
 from fedfdp.data.files import arrays, paths
-from fedfdp.data.files.own import read_inputs, read_records
+from fedfdp.data.files.read import read_inputs, read_records
 from fedfdp.data.schema import Facts
 
 X, Y = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 2, 0])

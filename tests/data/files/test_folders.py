@@ -7,7 +7,7 @@ from PIL import Image
 
 from fedfdp.core.errors import DataError, SettingError
 from fedfdp.data.files import images
-from fedfdp.data.files.own import read_inputs, read_records
+from fedfdp.data.files.read import read_inputs, read_records
 from fedfdp.data.from_files import place_of
 from fedfdp.data.schema import Facts
 from own_files import CSV, facts

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fedfdp.core.errors import FedFDPError
-from fedfdp.data.files.own import read_inputs, read_records
+from fedfdp.data.files.read import read_inputs, read_records
 from fedfdp.data.schema import Facts
 from own_files import CSV, facts
 

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedfdp.core.errors import SettingError
-from fedfdp.data.files import own, tables
+from fedfdp.data.files import read as reading
+from fedfdp.data.files import tables
 from fedfdp.data.files.encode import scaled
-from fedfdp.data.files.own import read_inputs, read_records
+from fedfdp.data.files.read import read_inputs, read_records
 from fedfdp.data.schema import Facts
 from own_files import CSV, facts
 
@@ -157,7 +158,7 @@ def test_inputs_alone_need_no_label_and_ignore_one(tmp_path, read):
 
 def test_a_reading_says_how_far_it_is(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "BLOCK", 1024)
-    monkeypatch.setattr(own, "SAY_EVERY", 0.0)
+    monkeypatch.setattr(reading, "SAY_EVERY", 0.0)
     (tmp_path / "t.csv").write_text("v,y\n" + "1,0\n" * 1000)
     said = []
     read_records(Facts(label="y", classes=2, columns={"v": [0, 4]}), tmp_path / "t.csv", progress=said.append)

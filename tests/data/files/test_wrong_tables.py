@@ -8,7 +8,7 @@ import pytest
 
 from fedfdp.core.errors import DataError, FedFDPError, SettingError
 from fedfdp.data.files import paths
-from fedfdp.data.files.own import read_records
+from fedfdp.data.files.read import read_records
 from fedfdp.data.schema import Facts
 from own_files import CSV, facts
 

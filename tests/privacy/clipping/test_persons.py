@@ -14,7 +14,7 @@ from torch.func import functional_call, grad
 import fedfdp
 from fedfdp.core.errors import DataError
 from fedfdp.data import Federation
-from fedfdp.data.people import People
+from fedfdp.data.shard import Persons
 from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.models import build
 from fedfdp.models.learner import Learner, cross_entropy, squared_error
@@ -39,10 +39,10 @@ class Everyone(Seeded):
 
 
 def test_people_finds_each_ones_records():
-    people = People.of(torch.tensor([7, 3, 7, 9, 3, 7]))
-    assert people.counts.tolist() == [2, 3, 1]  # 3, 7, 9
-    assert people.positions(torch.tensor([0, 2])).tolist() == [1, 4, 3]
-    assert people.positions(torch.tensor([], dtype=torch.int64)).tolist() == []
+    persons = Persons.of(torch.tensor([7, 3, 7, 9, 3, 7]))
+    assert persons.counts.tolist() == [2, 3, 1]  # 3, 7, 9
+    assert persons.positions(torch.tensor([0, 2])).tolist() == [1, 4, 3]
+    assert persons.positions(torch.tensor([], dtype=torch.int64)).tolist() == []
 
 
 def person_gradients(model: nn.Module, x: torch.Tensor, y: torch.Tensor, of_whom: list[int]) -> list[torch.Tensor]:
@@ -131,8 +131,8 @@ def test_persons_are_drawn_whole_with_probability_q():
         client = LocalClient(data, learner, privacy=PRIVATE, randomness=Seeded(1), round=t)
         assert client.records == len(set(names))
         persons = client.poisson(0)
-        chosen = {names[i] for i in data.train.people.positions(persons).tolist()}
-        assert len(data.train.people.positions(persons)) == sum(name in chosen for name in names)
+        chosen = {names[i] for i in data.train.persons.positions(persons).tolist()}
+        assert len(data.train.persons.positions(persons)) == sum(name in chosen for name in names)
         drawn += len(chosen)
     n = 50 * len(set(names))
     assert abs(drawn - n * PRIVATE.q) < 5 * math.sqrt(n * PRIVATE.q * (1 - PRIVATE.q))

@@ -1,6 +1,6 @@
-"""NumPy archives, read member by member and piece by piece; nothing is unpickled.
+"""NumPy archives (.npz), read array by array and piece by piece; nothing is unpickled.
 
-No size that an archive declares is believed before it was checked, and none is exceeded while reading.
+A size that an archive declares is checked before it is used, and never exceeded while reading.
 """
 
 import math
@@ -9,27 +9,32 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
+import pyarrow as pa
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 
-from fedfdp.core.errors import DataError, nearest
-from fedfdp.data.files.paths import check_size, readable
+from fedfdp.core.errors import DataError, SettingError, nearest
+from fedfdp.data.files import encode
+from fedfdp.data.files.encode import Place
+from fedfdp.data.files.paths import check_size, damage_named, readable
+from fedfdp.data.files.source import Numbers, Piece, label_of, names_in, targets
+from fedfdp.data.schema import Facts
 
 PIECE = 1 << 23  # bytes read at once
 BOMB = 100  # an archive that unpacks to more than so many times its size …
 HARMLESS = 256 * 2**20  # … and to more than this is taken for a bomb
+_DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError, NotImplementedError)
 
 
 @dataclass(frozen=True)
 class Member:
-    """One array of an archive: what its header says, compared with what the archive says."""
+    """One array of an archive, as its header describes it."""
 
     name: str
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     fortran: bool
 
     @property
@@ -42,7 +47,7 @@ class Archive:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with _Whole(path), zipfile.ZipFile(path) as file:
+        with damage_named(path, ".npz archive", _DAMAGE), zipfile.ZipFile(path) as file:
             infos = [info for info in file.infolist() if info.filename.endswith(".npy")]
             names = [info.filename.removesuffix(".npy") for info in infos]
             if len(set(names)) < len(names):
@@ -59,12 +64,16 @@ class Archive:
             raise DataError(f"{self.path}: no array {name!r}; {nearest(name, self.members)}")
         return self.members[name]
 
-    def pieces(self, name: str) -> Iterator[NDArray[Any]]:
+    def pieces(self, name: str) -> Iterator[Numbers]:
         """An array's rows, some at a time."""
         member = self.member(name)
         row = member.dtype.itemsize * math.prod(member.shape[1:])
         step = max(1, PIECE // max(1, row)) if not member.fortran else member.shape[0]
-        with _Whole(self.path), zipfile.ZipFile(self.path) as file, file.open(f"{name}.npy") as stream:
+        with (
+            damage_named(self.path, ".npz archive", _DAMAGE),
+            zipfile.ZipFile(self.path) as file,
+            file.open(f"{name}.npy") as stream,
+        ):
             _read_header(stream)
             for start in range(0, member.shape[0], max(1, step)):
                 count = min(step, member.shape[0] - start)
@@ -74,8 +83,8 @@ class Archive:
                 shape = (count, *member.shape[1:])
                 yield np.frombuffer(data, member.dtype).reshape(shape, order="F" if member.fortran else "C")
 
-    def whole(self, name: str) -> NDArray[Any]:
-        """A short array: labels, marks."""
+    def whole(self, name: str) -> Numbers:
+        """All of an array at once: labels, test marks."""
         member = self.member(name)
         return np.concatenate([np.empty((0, *member.shape[1:]), member.dtype), *self.pieces(name)])
 
@@ -93,7 +102,7 @@ class Archive:
         return member
 
 
-def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic], int]:
     version = npy.read_magic(stream)
     if version == (1, 0):
         shape, fortran, dtype = npy.read_array_header_1_0(stream)
@@ -104,17 +113,100 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any
     return shape, fortran, dtype, stream.tell()
 
 
-class _Whole:
-    """Where a damaged archive becomes one line."""
+@dataclass(frozen=True, eq=False)
+class ArraySource:
+    """An archive with arrays x and y, and with x_test and y_test if it gives the split."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
+    archive: Archive
+    facts: Facts
+    labelled: bool
 
-    def __enter__(self) -> None:
-        pass
+    def __post_init__(self) -> None:
+        if self.facts.test is not None and len(self._parts()) == 2:
+            allowed = f"{self.path.name} has an array 'x_test', which says it already"
+            raise SettingError("data.test", self.facts.test, allowed, "leave one of them out")
+        for name, label in self._parts():
+            inputs = self.archive.member(name)
+            if inputs.shape[1:] != self.shape:
+                raise DataError(f"{self.path}: {name!r} has records of shape {inputs.shape[1:]}, 'x' of {self.shape}")
+            if inputs.dtype.kind not in "fiub":
+                raise DataError(f"{self.path}: array {name!r} holds {inputs.dtype}; save numbers")
+            beside = (self._named(name, given) for given in (self.facts.holder, self.facts.test, self.facts.unit))
+            for other in (label, *beside) if self.labelled else ():
+                if other is not None and (found := self.archive.member(other).shape[0]) != inputs.shape[0]:
+                    raise DataError(f"{self.path}: {inputs.shape[0]} records in {name!r}, {found} in {other!r}")
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        wrong = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError, NotImplementedError)
-        if isinstance(error, wrong) and not isinstance(error, DataError):
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DataError(f"{self.path}: not a whole .npz archive ({reason:.120}); copy or write it again") from None
+    @staticmethod
+    def _named(part: str, array: str | None) -> str | None:
+        """The name of an array that goes with x; one that goes with x_test ends in _test too."""
+        return array if array is None or part == "x" else f"{array}_test"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.archive.member("x").shape[1:]
+
+    @property
+    def dtype(self) -> type[np.generic]:
+        """Whole numbers of more than one byte are token numbers, unless a range is given."""
+        kind = self.archive.member("x").dtype
+        return np.int64 if kind.kind in "iu" and kind.itemsize > 1 and self.facts.range is None else np.float32
+
+    def most_rows(self) -> int:
+        return sum(self.archive.member(name).shape[0] for name, _ in self._parts())
+
+    def _parts(self) -> list[tuple[str, str]]:
+        label = label_of(self.facts)
+        split = self.labelled and "x_test" in self.archive.members
+        return [("x", label), ("x_test", f"{label}_test")] if split else [("x", label)]
+
+    def pieces(self) -> Iterator[Piece]:
+        facts, parts = self.facts, self._parts()
+        for part, (name, label) in enumerate(parts):
+            bounds = facts.range or {"u1": (0.0, 255.0), "b1": (0.0, 1.0)}.get(self.archive.member(name).dtype.str[1:])
+            y = who = test = person = None
+            if self.labelled:
+                y = self._targets(label)
+                if (holder := self._named(name, facts.holder)) is not None:
+                    who = names_in(*self._flat(holder), "holder")
+                if (unit := self._named(name, facts.unit)) is not None:
+                    person = names_in(*self._flat(unit), "person")
+                if facts.test is not None:
+                    test = encode.marks(*self._flat(facts.test))
+                elif len(parts) == 2:
+                    test = np.full(len(y), part == 1)
+            start = 0
+            for rows in self.archive.pieces(name):
+                end = start + len(rows)
+                self._check_finite(rows, name, start)
+                x = rows if bounds is None else encode.scaled(rows.astype(np.float64), bounds)
+                yield Piece(
+                    x,
+                    None if y is None else y[start:end],
+                    None if who is None else (who[0], who[1][start:end]),
+                    None if test is None else test[start:end],
+                    None if person is None else (person[0], person[1][start:end]),
+                )
+                start = end
+
+    def _targets(self, name: str) -> Numbers:
+        """Floating-point targets without a range are taken as they are, like the inputs."""
+        facts, member = self.facts, self.archive.member(name)
+        if facts.classes is not None or facts.target is not None or member.dtype.kind != "f":
+            return targets(facts, *self._flat(name))
+        values = self.archive.whole(name)
+        self._check_finite(values, name, 0)
+        return values.astype(np.float32)
+
+    def _flat(self, name: str) -> tuple[pa.Array, Place]:
+        values = self.archive.whole(name)
+        if values.ndim != 1:
+            raise DataError(f"{self.path}: array {name!r} has shape {values.shape}; it needs one value for each record")
+        return pa.array(values.astype("U") if values.dtype.kind == "S" else values), Place(str(self.path), name)
+
+    def _check_finite(self, rows: Numbers, name: str, start: int) -> None:
+        if rows.dtype.kind == "f" and not np.isfinite(rows).all():
+            row = int(np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(1))[0])
+            raise DataError(
+                f"{self.path}, row {start + row + 1} of {name!r}: NaN or infinite; fill it in or drop the row"
+            )

@@ -1,6 +1,6 @@
-"""What a file or folder holds, as one SHA-256: equal only for the same bytes under the same names.
+"""The content of a file or folder as one SHA-256: equal only for the same bytes under the same names.
 
-Streams every file once, and believes neither sizes nor dates. A link that leads out of the folder is refused.
+Every file is read once; sizes and dates are not trusted. A link that leads out of the folder is refused.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ LEVELS = 3  # holder/class/image.png: nothing deeper is read
 
 
 def content_of(path: Path) -> str:
-    """Of a file its bytes; of a folder its files' names below it and their bytes, hidden ones left out."""
+    """SHA-256 of a file's bytes, or of the names and bytes of all files in a folder except hidden ones."""
     if existing(path).is_file():
         return _digest(path)
     whole = hashlib.sha256()

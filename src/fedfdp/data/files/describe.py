@@ -1,6 +1,6 @@
-"""What is in a file of which nothing is known yet, and the settings that are missing to train on it.
+"""What is in a file that has no config yet, and a start for the settings that training on it needs.
 
-Ranges are left for the holder to fill in: read from the data, they would give away what privacy is to protect.
+The holder fills in the ranges: if they were read from the data, they would give away what privacy is to protect.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from fedfdp.data.files.images import images_in, shape_of
 from fedfdp.data.files.paths import ARRAYS, KINDS, TABLES, entries, existing
 from fedfdp.data.files.tables import open_table
 
-FEW = 12  # a column of text with so many different values is likely a category
+FEW = 12  # a text column with at most so many different values is likely categorical
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Found:
     name: str
     type: str
     missing: int
-    different: int | None  # up to FEW + 1 of a column's values; None where they were not counted
+    different: int | None  # how many different values a column has, at most FEW + 1; None if not counted
 
 
 @dataclass(frozen=True)

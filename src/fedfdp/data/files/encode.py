@@ -1,11 +1,10 @@
-"""From a file's columns to numbers: ranges to [−1, 1], categories to one input each, labels to class numbers.
+"""A file's columns as numbers: ranges scaled to [−1, 1], one input per category, labels as class numbers.
 
-Every cell that does not fit is a DataError that names file, row and column. No statistic of the data is used.
+A cell that does not fit raises a DataError that names file, row and column. No statistic of the data is used.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +21,11 @@ _TEST = {"test": True, "1": True, "true": True, "yes": True, "train": False, "0"
 
 @dataclass(frozen=True)
 class Place:
-    """A piece of a column of a file. Rows count from 1, the first below the header."""
+    """Where some values come from, for errors. Rows count from 1, the first row below the header."""
 
     file: str
     column: str
-    first: int = 1
+    first: int = 1  # the row of the first value
 
     def error(self, row: int, what: str) -> DataError:
         return DataError(f"{self.file}, row {self.first + row}, column {self.column!r}: {what}")
@@ -47,15 +46,15 @@ def numbers(values: pa.Array, place: Place) -> Floats:
 
 
 def scaled(values: Floats, bounds: Range) -> Floats:
-    """[low, high] to [−1, 1]; what lies outside is taken as the nearer end. Ends come out exactly."""
+    """[low, high] scaled to [−1, 1]; a value outside is taken as the nearer end. The ends come out exact."""
     low, high = bounds
     return (np.clip(values, low, high) - low) / (high - low) * 2 - 1
 
 
 def codes(values: pa.Array, names: Sequence[str], place: Place, column: Categorical | None = None) -> NDArray[np.int64]:
-    """The number of each value's name, as it is written or at its plainest: 1.0 is 1 unless 1.0 is a name itself.
+    """For each value, its position among the names. 1.0 counts as 1, unless 1.0 is a name itself.
 
-    What is not among them is an error, unless the column has room for others.
+    A value that is none of the names is an error, unless the column has room for others.
     """
     known = {name: code for code, name in enumerate(names)}
     if column is not None and column.missing is not None:
@@ -80,7 +79,7 @@ def codes(values: pa.Array, names: Sequence[str], place: Place, column: Categori
 
 
 def distinct(values: pa.Array, place: Place) -> tuple[list[str], NDArray[np.int64]]:
-    """The different texts in a column, and for each row which one it has; −1 where it has none."""
+    """The different texts in a column, and which of them each row has; −1 if it has none."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     if pa.types.is_floating(values.type):
@@ -104,8 +103,8 @@ def marks(values: pa.Array, place: Place) -> NDArray[np.bool_]:
     return np.array([bool(entry) for entry in [*table, None]])[which]
 
 
-def encode(column: Column, values: pa.Array, place: Place, out: NDArray[Any]) -> None:
-    """A column into its places in `out`, (rows, column.width)."""
+def encode(column: Column, values: pa.Array, place: Place, out: NDArray[np.float32]) -> None:
+    """Writes a column's inputs into `out`, (rows, column.width)."""
     if isinstance(column, Categorical):
         out[:] = 0
         out[np.arange(len(out)), codes(values, column.categories, place, column)] = 1
@@ -119,7 +118,7 @@ def encode(column: Column, values: pa.Array, place: Place, out: NDArray[Any]) ->
             out[:, 1] = absent
     elif column.indicator:
         out[:, 1] = 0
-    # Without a range, the column is read to estimate one: its values stay as they are, missing ones NaN.
+    # A column without a range is read to estimate one: its values stay as they are, NaN where one is missing.
     out[:, 0] = got if column.range is None else scaled(got, column.range)
 
 

@@ -1,22 +1,25 @@
-"""Folders of images, one folder a class: all of one size and mode, pixels scaled from 0…255 to [−1, 1].
+"""Images, one folder per class, all of one size and colour mode; pixels are scaled from 0…255 to [−1, 1].
 
-An image that does not fit the first one is a DataError that names it; none is resized, cropped or converted.
+An image that does not fit the first one raises a DataError that names it; none is resized, cropped or converted.
 """
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from fedfdp.core.errors import DataError
+from fedfdp.core.errors import DataError, SettingError, nearest
 from fedfdp.data.files.paths import IMAGES, entries
+from fedfdp.data.files.source import Piece
+from fedfdp.data.schema import Facts, class_names
 
 CHANNELS = {"L": 1, "RGB": 3}
 PIECE = 256  # images decoded at once
-MOST_PIXELS = 1 << 26  # of one image: what is larger is no training image
+MOST_PIXELS = 1 << 26  # a larger image is no training image
 
 
 def images_in(folder: Path, top: Path) -> list[Path]:
@@ -69,3 +72,41 @@ def _opened(path: Path) -> Image.Image:
 
 def _words(shape: tuple[int, int, int]) -> str:
     return f"{shape[2]}×{shape[1]} {'grey' if shape[0] == 1 else 'RGB'}"
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSource:
+    """A folder of images, sorted by class."""
+
+    path: Path
+    groups: tuple[tuple[str, tuple[Path, ...]], ...]  # each class's folder name, and the images in it
+    facts: Facts
+    labelled: bool  # False: only the inputs are read
+    dtype: type[np.generic] = np.float32
+
+    @property
+    def first(self) -> Path:
+        return next(path for _, paths in self.groups for path in paths)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return shape_of(self.first)
+
+    def most_rows(self) -> int:
+        return sum(len(paths) for _, paths in self.groups)
+
+    def pieces(self) -> Iterator[Piece]:
+        names, shape = class_names(self.facts), shape_of(self.first)
+        if self.facts.unit is not None:
+            allowed = "images do not say of whom they are"
+            raise SettingError("data.unit", self.facts.unit, allowed, "save an .npz with such an array")
+        if self.labelled and not names:
+            raise SettingError("data.classes", None, "image folders are named by class: list all of them", "in [data]")
+        for name, paths in self.groups:
+            if self.labelled and name not in names:
+                known = nearest(name, names)
+                raise DataError(
+                    f"{self.path / name}: a folder that is no class; {known}; rename it or set data.classes"
+                )
+            for x in decoded(list(paths), self.first, shape):
+                yield Piece(x, np.full(len(x), names.index(name), np.int64) if self.labelled else None)

@@ -1,9 +1,12 @@
-"""Which files there are below a given folder, and nothing outside it; how much memory a file may ask for.
+"""Files below a given folder and how much memory they may take.
 
-Never follows a link that leads out, and never believes a size before it was compared with what this machine has.
+Never follows a link that leads out of the folder, and allocates nothing before the size was compared with this
+machine's memory.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fedfdp.core.errors import DataError
@@ -20,7 +23,7 @@ def looks_like_path(source: str) -> bool:
 
 
 def existing(path: Path, fix: str = "check data.source") -> Path:
-    """The file or folder, if it is there, can be read and is not empty."""
+    """The same path, if it is a folder, or a file that can be read and is not empty."""
     try:
         if path.is_dir():
             return path
@@ -38,7 +41,7 @@ def existing(path: Path, fix: str = "check data.source") -> Path:
 
 
 def inside(folder: Path, path: Path) -> Path:
-    """The path, if what it leads to lies in the folder."""
+    """The same path, if it leads to something in the folder."""
     real, top = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
     if not real.is_relative_to(top):
         raise DataError(f"{path}: leads outside of {folder}, to {real}; put the file itself there")
@@ -46,7 +49,7 @@ def inside(folder: Path, path: Path) -> Path:
 
 
 def entries(folder: Path, top: Path) -> list[Path]:
-    """What a folder holds, by name; hidden files are passed over, links that leave `top` are refused."""
+    """What a folder holds, sorted by name, without hidden files; links that lead out of `top` are refused."""
     try:
         found = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except OSError as error:
@@ -55,7 +58,7 @@ def entries(folder: Path, top: Path) -> list[Path]:
 
 
 def most_bytes() -> int:
-    """What one source may take in memory: half of what the machine has."""
+    """How much memory one source may take: half of what the machine has."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     except (ValueError, OSError, AttributeError):
@@ -63,7 +66,7 @@ def most_bytes() -> int:
 
 
 def check_size(file: Path | str, size: int, what: str) -> None:
-    """Refuses before anything is allocated."""
+    """Raises if this many bytes are more than one source may take; to be called before they are allocated."""
     if size > (most := most_bytes()):
         fix = "use a machine with more memory, or fewer rows"
         raise DataError(f"{file}: {what} would take {readable(size)} in memory, at most {readable(most)} fit; {fix}")
@@ -71,3 +74,13 @@ def check_size(file: Path | str, size: int, what: str) -> None:
 
 def readable(size: float) -> str:
     return f"{size / 2**30:,.1f} GB" if size >= 2**30 else f"{size / 2**20:,.1f} MB"
+
+
+@contextmanager
+def damage_named(path: Path, kind: str, errors: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Turns whatever reading a damaged file raises into one line."""
+    try:
+        yield
+    except errors as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(f"{path}: not a whole {kind} ({reason:.120}); copy or write it again") from None

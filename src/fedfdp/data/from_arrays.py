@@ -1,11 +1,12 @@
-"""Records that cannot be trained on, found before training: each error names the client and the row.
+"""Arrays, tensors and torch Datasets that clients are given as, turned into checked tensors.
 
-Converts dtypes where nothing is lost; never changes, drops or fills in a value.
+Records that cannot be trained on raise an error that names the client and the row. Only dtypes are converted: no value
+is changed, dropped or filled in.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
@@ -13,20 +14,20 @@ from torch.utils.data import Dataset, IterableDataset
 from fedfdp.core.errors import DataError
 
 
-def parts_of(client: str, given: Any) -> list[tuple[Any, Any]]:
-    """A client's records as (x, y), or as those for training and those for the test."""
+def parts_of(client: str, given: object) -> list[tuple[object, object]]:
+    """A client's records: one pair (x, y), or one for training and one for the test."""
     datasets = [given] if isinstance(given, Dataset) else given
     if isinstance(datasets, Sequence) and datasets and all(isinstance(each, Dataset) for each in datasets):
         if len(datasets) <= 2:
             return [_read(client, each) for each in datasets]
-    elif hasattr(given, "__len__") and len(given) in (2, 4):
+    elif isinstance(given, Sequence | np.ndarray | Tensor) and len(given) in (2, 4):
         return list(zip(given[::2], given[1::2], strict=True))
     raise DataError(
         f"client {client!r}: give (x, y), (x_train, y_train, x_test, y_test), a torch Dataset of (x, y), or two of them"
     )
 
 
-def _read(client: str, dataset: "Dataset[Any]") -> tuple[Tensor, Tensor]:
+def _read(client: str, dataset: "Dataset[object]") -> tuple[Tensor, Tensor]:
     """Every item of a map-style torch Dataset, read once."""
     if not hasattr(dataset, "__len__") or isinstance(dataset, IterableDataset):
         raise DataError(f"client {client!r}: {type(dataset).__name__} has no length; only map-style Datasets are read")
@@ -45,8 +46,8 @@ def _read(client: str, dataset: "Dataset[Any]") -> tuple[Tensor, Tensor]:
         raise DataError(f"client {client!r}: the items of its Dataset differ in shape; make them alike") from None
 
 
-def as_inputs(client: str, values: Any, like: Tensor | None) -> Tensor:
-    """A client's inputs as float32, or as int64 where they are token numbers; shaped as the first client's are."""
+def as_inputs(client: str, values: object, like: Tensor | None) -> Tensor:
+    """A client's inputs as float32, or as int64 if they are token numbers; their shape must be the first client's."""
     x = _tensor(client, "x", values)
     if x.dim() == 0:
         raise DataError(f"client {client!r}: x is a single number; records go along its first axis")
@@ -62,7 +63,7 @@ def as_inputs(client: str, values: Any, like: Tensor | None) -> Tensor:
     return x
 
 
-def as_targets(client: str, values: Any, *, records: int, classes: int | None, like: Tensor | None) -> Tensor:
+def as_targets(client: str, values: object, *, records: int, classes: int | None, like: Tensor | None) -> Tensor:
     """A client's targets: class numbers as int64, or float32 for regression."""
     y = _tensor(client, "y", values)
     if y.dim() == 0 or len(y) != records:
@@ -83,7 +84,7 @@ def as_targets(client: str, values: Any, *, records: int, classes: int | None, l
 def check_records(
     x: Tensor, y: Tensor, classes: int | None, clients: Sequence[tuple[str, int, Tensor, Tensor]]
 ) -> None:
-    """Raise a DataError for the first thing wrong; clients are (name, training records, train index, test index)."""
+    """Raises a DataError for the first fault. A client is (name, training records, train index, test index)."""
     if not clients:
         raise DataError("a federation needs at least one client")
     for name, train, _, _ in clients:
@@ -96,7 +97,7 @@ def check_records(
     if classes is not None and (y.is_floating_point() or y.is_complex()):
         raise DataError(f"y is {_name(y)}; {classes} classes need whole numbers 0 to {classes - 1}")
     for what, values in (("x", x), ("y", y)):
-        # The smallest and largest are NaN or infinite when any value is: one pass, no copy.
+        # If any value is NaN or infinite, the smallest or the largest is: one pass, no copy.
         if values.is_floating_point() and values.numel() and not torch.stack(torch.aminmax(values)).isfinite().all():
             name, row, _ = _first(~values.isfinite().reshape(len(values), -1).all(1), clients)
             raise DataError(f"client {name!r}: {row} of {what} holds NaN or infinity; fill it in or drop the row")
@@ -108,7 +109,7 @@ def check_records(
 
 
 def _first(bad: Tensor, clients: Sequence[tuple[str, int, Tensor, Tensor]]) -> tuple[str, str, int]:
-    """Whose the first bad record is, and its row among that client's records as they were given, test after train."""
+    """The first bad record: its client, its row as that client gave it (test after train), its place in the pool."""
     for name, _, train, test in clients:
         own = torch.cat([train, test]).sort().values
         hits = bad[own].nonzero()
@@ -119,7 +120,7 @@ def _first(bad: Tensor, clients: Sequence[tuple[str, int, Tensor, Tensor]]) -> t
     return "(none)", f"pool row {record}", record
 
 
-def _tensor(client: str, what: str, values: Any) -> Tensor:
+def _tensor(client: str, what: str, values: object) -> Tensor:
     try:
         return torch.as_tensor(values).detach().cpu()
     except (TypeError, ValueError, RuntimeError) as error:

@@ -1,12 +1,9 @@
-"""Datasets whole and byte-true: every file form, the given folder, the cache, and what can go wrong with each."""
+"""Datasets by name, byte for byte: from a given folder, from the cache, fetched; and what can go wrong with each."""
 
 import errno
 import gzip
-import io
-import json
 import multiprocessing
 import os
-import pickle
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -14,17 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from fedfdp.core.errors import DataError, SettingError
 from fedfdp.data import load, names
 from fedfdp.data.named import cache, catalog
-from fedfdp.data.named import dataset as sources
-from fedfdp.data.named.decode import CIFAR_BINARY, CIFAR_PNG, CIFAR_PYTHON, IDX, Records, idx
-
-COLOUR = Records(
-    np.random.default_rng(0).integers(0, 256, (12, 3, 32, 32), dtype=np.uint8), (np.arange(12) % 10).astype(np.uint8)
-)
+from fedfdp.data.named.idx import IDX
+from fedfdp.data.named.layout import Records
+from fedfdp.data.named.load import get
 
 
 def test_scaling_and_order(tiny):
@@ -53,14 +46,6 @@ def test_names_and_aliases():
         load("mnits")
 
 
-def test_idx_by_hand():
-    content = bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6])
-    assert idx(content).tolist() == [[1, 2, 3], [4, 5, 6]]
-    for broken in (b"", content[:-1], b"\0\0\x0d" + content[3:]):
-        with pytest.raises(ValueError, match=r"idx|reshape"):
-            idx(broken)
-
-
 @pytest.mark.parametrize("spelling", ["{}", "{}.gz", "dotted"])
 def test_idx_folder_plain_gzipped_dotted_and_deep(tiny, tmp_path, spelling):
     files = {}
@@ -75,45 +60,6 @@ def test_idx_folder_plain_gzipped_dotted_and_deep(tiny, tmp_path, spelling):
     tiny.put(tmp_path / "mine" / "MNIST" / "raw", files)
     assert np.array_equal(load("tiny", folder=tmp_path / "mine").y, tiny.y)
     assert not (tmp_path / "cache").exists()
-
-
-def cifar_files(form):
-    batches = [slice(2 * i, 2 * i + 2) for i in range(6)]
-    if form is CIFAR_BINARY:
-        return [
-            b"".join(bytes([y]) + x.tobytes() for x, y in zip(COLOUR.x[b], COLOUR.y[b], strict=True)) for b in batches
-        ]
-    if form is CIFAR_PYTHON:
-        return [
-            pickle.dumps({b"data": COLOUR.x[b].reshape(2, -1), b"labels": COLOUR.y[b].tolist()}, protocol=2)
-            for b in batches
-        ]
-    images = []
-    for b in batches:
-        file = io.BytesIO()
-        Image.fromarray(COLOUR.x[b].transpose(0, 2, 3, 1).reshape(2, 1024, 3)).save(file, "PNG")
-        images.append(file.getvalue())
-    return [*images, json.dumps(COLOUR.y[:10].tolist()).encode(), json.dumps(COLOUR.y[10:].tolist()).encode()]
-
-
-@pytest.mark.parametrize("form", [CIFAR_BINARY, CIFAR_PYTHON, CIFAR_PNG], ids=lambda form: form.title)
-def test_cifar_forms(tiny, tmp_path, form):
-    tiny.comes_from(records=COLOUR, forms=(CIFAR_BINARY, CIFAR_PYTHON, CIFAR_PNG))
-    tiny.put(tmp_path / "c", dict(zip(form.files, cifar_files(form), strict=True)))
-    data = load("tiny", folder=tmp_path / "c")
-    assert data.x.numpy() == pytest.approx(COLOUR.x / 127.5 - 1, abs=1e-6)
-
-
-def test_a_pickle_cannot_run_code(tiny, tmp_path):
-    class Evil:
-        def __reduce__(self):
-            return (os.mkdir, (str(tmp_path / "owned"),))
-
-    tiny.comes_from(records=COLOUR, forms=(CIFAR_PYTHON,))
-    tiny.put(tmp_path / "c", {name: pickle.dumps({b"data": Evil()}) for name in CIFAR_PYTHON.files})
-    with pytest.raises(DataError, match=r"no tiny in .*damaged \(the pickle asks for"):
-        load("tiny", folder=tmp_path / "c")
-    assert not (tmp_path / "owned").exists()
 
 
 def test_folder_errors(tiny, tmp_path):
@@ -136,10 +82,10 @@ def test_folder_errors(tiny, tmp_path):
 
 def test_get_puts_a_folder_into_the_cache(tiny, tmp_path):
     tiny.comes_from(tiny.fake(error="offline"))
-    path = sources.get("tiny", folder=tiny.put(tmp_path / "mine", tiny.files), cache=tmp_path / "other")
+    path = get("tiny", folder=tiny.put(tmp_path / "mine", tiny.files), cache=tmp_path / "other")
     assert path == tmp_path / "other" / "tiny.safetensors"
     assert np.array_equal(load("tiny", cache=tmp_path / "other").y, tiny.y)
-    assert sources.get("digits", cache=tmp_path / "none") is None
+    assert get("digits", cache=tmp_path / "none") is None
 
 
 def test_fetched_once_then_read_from_the_cache(tiny, tmp_path):
@@ -254,7 +200,7 @@ def test_two_processes_at_once_fetch_once(tiny, tmp_path):
 
 
 def test_a_gzip_bomb_is_refused(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("fedfdp.data.named.decode._LARGEST_FILE", 2**20)
+    monkeypatch.setattr("fedfdp.data.named.layout._LARGEST_FILE", 2**20)
     files = {f"{name}.gz": gzip.compress(bytes(2**22)) for name in IDX.files}
     with pytest.raises(DataError, match="holds more than 1 MiB"):
         load("tiny", folder=tiny.put(tmp_path / "bomb", files))

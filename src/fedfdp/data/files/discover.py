@@ -1,0 +1,91 @@
+"""Which files and image folders there are at a path, who holds each, and whether the settings fit them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fedfdp.core.errors import DataError, SettingError, nearest
+from fedfdp.data.files.arrays import Archive, ArraySource
+from fedfdp.data.files.images import ImageSource, images_in
+from fedfdp.data.files.paths import ARRAYS, KINDS, TABLES, entries, existing
+from fedfdp.data.files.source import Source, check_label
+from fedfdp.data.files.tables import TableSource, open_table
+from fedfdp.data.schema import Column, Facts, Numeric, columns_of
+
+
+def sources_of(facts: Facts, path: Path, *, labelled: bool) -> list[tuple[str | None, Source]]:
+    """Each source with its holder's name; None if a column names the holders, or nothing does."""
+    if path.is_file():
+        return [(None, _file(facts, path, labelled))]
+    inside = entries(path, path)
+    files = [entry for entry in inside if entry.is_file() and entry.suffix.lower() in TABLES + ARRAYS]
+    folders = [entry for entry in inside if entry.is_dir()]
+    if files:
+        if facts.holder is not None:
+            raise SettingError("data.holder", facts.holder, f"{path} has a file for each holder", "leave it out")
+        if len({file.stem for file in files}) < len(files):
+            raise DataError(f"{path}: two files of the same name; a file's name is its holder's, so they must differ")
+        return [(file.stem, _file(facts, existing(file), labelled)) for file in files]
+    if not labelled and (loose := images_in(path, path)):
+        return [(None, ImageSource(path, (("", tuple(loose)),), facts, labelled))]
+    if any(images_in(folder, path) for folder in folders):
+        return [(None, _images(facts, path, path, labelled))]
+    found = [(folder.name, _folder(facts, folder, path, labelled)) for folder in folders]
+    if not found:
+        raise DataError(f"{path}: holds nothing that can be read; put a file or a folder for each holder there")
+    return list(found)
+
+
+def _file(facts: Facts, path: Path, labelled: bool) -> Source:
+    kind = path.suffix.lower()
+    if kind in ARRAYS:
+        _check_used(facts, path, "an archive", ("columns", "ignore"), labelled)
+        return ArraySource(path, Archive(path), facts, labelled)
+    if kind not in TABLES:
+        raise DataError(f"{path}: files of kind {kind or 'none'!r} are not read; give {KINDS}")
+    table = open_table(path)
+    _check_used(facts, path, "a table", ("range",), labelled)
+    if labelled:
+        _check_named(facts, path, table.names)
+    columns = [_with_estimate(facts, column) for column in columns_of(facts, table.names, str(path))]
+    return TableSource(path, table, facts, tuple(columns), labelled)
+
+
+def _check_named(facts: Facts, path: Path, names: Sequence[str]) -> None:
+    """Checks that the columns for label, holder, test and unit are there."""
+    if facts.label is None:
+        raise SettingError("data.label", None, f"which column of {path.name} is to be predicted?", "set it in [data]")
+    for setting, name in ((s, getattr(facts, s)) for s in ("holder", "label", "test", "unit")):
+        if name is not None and name not in names:
+            raise DataError(f"{path}: no column {name!r} as data.{setting} says; {nearest(name, names)}")
+    check_label(facts, facts.label)
+
+
+def _with_estimate(facts: Facts, column: Column) -> Column:
+    """The column; if its range is private and was estimated already, with that range."""
+    if isinstance(column, Numeric) and column.range is None and facts.estimate is not None:
+        return replace(column, range=facts.estimate.found.get(column.name))
+    return column
+
+
+def _folder(facts: Facts, folder: Path, top: Path, labelled: bool) -> Source:
+    """A holder's folder: it has one file, or one folder of images per class."""
+    files = [entry for entry in entries(folder, top) if entry.is_file() and entry.suffix.lower() in TABLES + ARRAYS]
+    if len(files) > 1:
+        raise DataError(f"{folder}: {len(files)} files, {files[0].name} and others; a holder's folder has one")
+    return _file(facts, existing(files[0]), labelled) if files else _images(facts, folder, top, labelled)
+
+
+def _images(facts: Facts, folder: Path, top: Path, labelled: bool) -> Source:
+    groups = [(entry.name, tuple(images_in(entry, top))) for entry in entries(folder, top) if entry.is_dir()]
+    if not any(paths for _, paths in groups):
+        raise DataError(f"{folder}: an empty holder: no file and no folder of images in it; fill it or remove it")
+    _check_used(facts, folder, "images", ("holder", "label", "test", "columns", "ignore", "range"), labelled)
+    return ImageSource(folder, tuple(groups), facts, labelled)
+
+
+def _check_used(facts: Facts, path: Path, kind: str, useless: Sequence[str], labelled: bool) -> None:
+    """Raises, where a run or a node starts, if a setting is given that this kind of file would ignore."""
+    for name in useless if labelled else ():
+        if (given := getattr(facts, name)) not in (None, {}, ()):
+            raise SettingError(f"data.{name}", given, f"{path.name} is {kind}, which has no use for it", "leave it out")

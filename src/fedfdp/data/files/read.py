@@ -1,0 +1,184 @@
+"""Your own files read into one pool of records, in one pass.
+
+The memory for the pool is set aside once and filled piece by piece; no file is held in memory beside it.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedfdp.core.errors import DataError, SettingError
+from fedfdp.data.files.discover import sources_of
+from fedfdp.data.files.paths import check_size, existing
+from fedfdp.data.files.source import Names, Numbers, Piece, Source
+from fedfdp.data.files.tables import TableSource
+from fedfdp.data.schema import PRIVATE, Facts, Numeric, class_names
+
+Say = Callable[[str], None]
+SAY_EVERY = 1.0  # seconds
+
+
+@dataclass(frozen=True, eq=False)
+class FileRecords:
+    """A pool, and what the files say about its records: who holds each, whose it is, and which are for the test."""
+
+    name: str
+    x: Tensor
+    y: Tensor
+    classes: int | None  # None for regression
+    holders: tuple[str, ...] | None  # in alphabetical order
+    owner: NDArray[np.int64] | None  # for each record, the position of its holder in `holders`
+    test: NDArray[np.bool_] | None
+    unit: NDArray[np.int64] | None = None  # for each record, its person as a number
+    unit_name: str = "record"
+
+
+def read_records(facts: Facts, path: Path, *, progress: Say | None = None) -> FileRecords:
+    """The records of a file, or of a folder with a file or folder for each holder."""
+    named = sources_of(facts, existing(path), labelled=True)
+    _check_scaled(named, path)
+    return _records(facts, path, named, progress)
+
+
+def read_unscaled(facts: Facts, path: Path, *, progress: Say | None = None) -> tuple[FileRecords, list[Numeric]]:
+    """Only the columns whose ranges are private, unscaled, NaN where a value is missing; and which columns they are."""
+    named, columns = list[tuple[str | None, Source]](), list[Numeric]()
+    for name, source in sources_of(facts, existing(path), labelled=True):
+        if isinstance(source, TableSource):
+            columns = _unscaled(source)
+            source = replace(source, columns=tuple(columns))
+        named.append((name, source))
+    return _records(facts, path, named, progress), columns
+
+
+def read_inputs(facts: Facts, path: Path, *, progress: Say | None = None) -> Tensor:
+    """Only the inputs, laid out and scaled as in training; columns for label, holder and test may be there or not."""
+    named = sources_of(facts, existing(path, "check the path"), labelled=False)
+    if len(named) > 1:
+        raise DataError(f"{path}: a folder of several files; give one of them")
+    _check_scaled(named, path)
+    return torch.from_numpy(_Pool(named).filled(progress).x)
+
+
+def _check_scaled(named: Sequence[tuple[str | None, Source]], path: Path) -> None:
+    for _, source in named:
+        if waiting := _unscaled(source):
+            allowed = f"{path} needs a range of {waiting[0].name!r}, and none was estimated here"
+            raise SettingError(f"data.columns.{waiting[0].name}", PRIVATE, allowed, "give a public range")
+
+
+def _unscaled(source: Source) -> list[Numeric]:
+    columns = source.columns if isinstance(source, TableSource) else ()
+    return [column for column in columns if isinstance(column, Numeric) and column.range is None]
+
+
+def _records(facts: Facts, path: Path, named: Sequence[tuple[str | None, Source]], progress: Say | None) -> FileRecords:
+    pool = _Pool(named).filled(progress)
+    names, owner = list(pool.holders), None
+    if names:
+        order = sorted(range(len(names)), key=lambda code: names[code])
+        rank = np.empty(len(names), np.int64)
+        rank[order] = np.arange(len(names))
+        names, owner = [names[code] for code in order], rank[pool.owner]
+    return FileRecords(
+        path.name,
+        torch.from_numpy(pool.x),
+        torch.from_numpy(np.concatenate(pool.y)),
+        classes=len(class_names(facts)) or None,
+        holders=tuple(names) if names else None,
+        owner=owner,
+        test=pool.test if pool.marked else None,
+        unit=np.concatenate(pool.person) if pool.person else None,
+        unit_name=facts.unit or "record",
+    )
+
+
+class _Pool:
+    """The memory for the records of all sources, filled piece by piece."""
+
+    def __init__(self, named: Sequence[tuple[str | None, Source]]) -> None:
+        self.named, self.first = named, named[0][1]
+        self.total = sum(self._rows(source) for _, source in named)
+        size = self.total * int(np.prod(self.first.shape)) * self.first.dtype().itemsize
+        check_size(self.first.path, size, f"{self.total:,} records")
+        self.x: Numbers = np.empty((self.total, *self.first.shape), self.first.dtype)
+        self.y: list[Numbers] = []
+        self.owner, self.test = np.zeros(self.total, np.int32), np.zeros(self.total, np.bool_)
+        self.marked = False  # whether any piece says which records are for the test
+        self.holders: dict[str, int] = {}
+        self.persons: dict[str, int] = {}
+        self.person: list[NDArray[np.int64]] = []
+
+    def _rows(self, source: Source) -> int:
+        """How many rows a source has at most, if its records are like those of the first."""
+        first, rows = self.first, source.most_rows()
+        if source.shape != first.shape or source.dtype != first.dtype:
+            shapes = f"records of shape {source.shape}, where {first.path.name} has {first.shape}"
+            raise DataError(f"{source.path}: {shapes}; give every holder the same columns")
+        if isinstance(source, TableSource) and isinstance(first, TableSource):
+            # A pattern may have found other columns here, though as many.
+            known = {column.name for column in first.columns}
+            for other in (column.name for column in source.columns if column.name not in known):
+                where = f"column {other!r} is not in {first.path.name}"
+                raise DataError(f"{source.path}: {where}; give every holder the same")
+        if rows < 1:
+            raise DataError(f"{source.path}: an empty holder: no records; fill it or remove it")
+        return rows
+
+    def filled(self, progress: Say | None) -> "_Pool":
+        clock, row = _Clock(self.first.path.name, self.total, progress), 0
+        for holder, source in self.named:
+            start = row
+            for piece in source.pieces():
+                self._put(piece, slice(row, row + len(piece.x)), holder)
+                row += len(piece.x)
+                clock.at(row)
+            if row == start:
+                raise DataError(f"{source.path}: an empty holder: no records below the header; fill it or remove it")
+        clock.done(row)
+        self.x, self.owner, self.test = self.x[:row], self.owner[:row], self.test[:row]
+        return self
+
+    def _put(self, piece: Piece, rows: slice, holder: str | None) -> None:
+        self.x[rows] = piece.x
+        if piece.y is not None:
+            self.y.append(piece.y)
+        if piece.holders is not None:
+            self.owner[rows] = _numbers(piece.holders, self.holders)
+        elif holder is not None:
+            self.owner[rows] = self.holders.setdefault(holder, len(self.holders))
+        if piece.persons is not None:
+            self.person.append(_numbers(piece.persons, self.persons))
+        if piece.test is not None:
+            self.test[rows], self.marked = piece.test, True
+
+
+def _numbers(names: Names, known: dict[str, int]) -> NDArray[np.int64]:
+    """Each record's name as a number; a name that is not known yet gets the next one."""
+    different, which = names
+    return np.array([known.setdefault(name, len(known)) for name in different], np.int64)[which]
+
+
+class _Clock:
+    """Says every second how far the reading is and how long it will take."""
+
+    def __init__(self, name: str, total: int, say: Say | None) -> None:
+        self.name, self.total, self.say = name, total, say
+        self.start = self.last = time.monotonic()
+
+    def at(self, rows: int) -> None:
+        now = time.monotonic()
+        if self.say is not None and now - self.last >= SAY_EVERY:
+            self.last = now
+            left = (now - self.start) * (self.total - rows) / max(rows, 1)
+            self.say(f"{self.name}: {rows:,} of {self.total:,} rows read, {left:,.0f} s left")
+
+    def done(self, rows: int) -> None:
+        if self.say is not None and self.last > self.start:
+            self.say(f"{self.name}: {rows:,} rows read in {time.monotonic() - self.start:,.0f} s")
