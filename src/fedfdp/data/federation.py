@@ -99,7 +99,7 @@ class Federation:
         shards = [client.train if part == "train" else client.test for client in self.clients]
         return np.stack([torch.bincount(s.y[s.index], minlength=self.classes).numpy() for s in shards])
 
-    def holdings(self) -> dict[str, list[Any] | None]:
+    def holdings(self) -> dict[str, object]:
         """Who holds how many records, and of which classes: what clients.json of a run holds."""
         return {
             "names": list(self.names),
