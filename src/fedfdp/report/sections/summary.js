@@ -39,7 +39,9 @@ drawings.summary = (run) => {
         : null
       : `of ${run.rounds ?? "?"}: not finished`,
   );
-  const rows = Object.values(metrics).filter(({ name, tasks }) => (r[name] ?? null) !== null && tasks.includes(run.task));
+  const rows = Object.values(metrics).filter(
+    ({ name, tasks }) => r[name] !== null && r[name] !== undefined && tasks.includes(run.task),
+  );
   return [
     paragraph(sentence(run), "lead"),
     run.finished
