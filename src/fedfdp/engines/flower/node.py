@@ -23,7 +23,7 @@ from fedfdp.engines.flower.messages import COULD_NOT, Answer, Hello, Judge, Ques
 from fedfdp.engines.flower.policy import NodeConfig, RefusalError
 from fedfdp.engines.flower.terms import Terms, build_model, check_size, frozen_digest, learner_of, try_out
 from fedfdp.engines.local import LocalEngine
-from fedfdp.privacy.ledger.ledger import Ledger, LedgerBook
+from fedfdp.privacy.ledger import Ledger, LedgerBook
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
 
