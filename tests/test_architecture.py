@@ -90,3 +90,14 @@ def late():
     assert set(imported(ast.parse(source))) == {"core.errors", "core.weights", "data", "runs.folder"}
     assert {"runs.train", "runs.session"} <= set(IMPORTS["runs.build"])
     assert "deploy.coordinator" in IMPORTS["engines.flower.server_app"]
+
+
+def test_one_file_of_each_process_uses_flower_s_internals():
+    """The coordinator's, and the node's: a node that loaded the SuperLink would load its database and web server."""
+    public = re.compile(r"from flwr\.(app|clientapp|serverapp) import |import flwr$")
+    found = set()
+    for name, path in MODULES.items():
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        if any(re.match(r"(from|import) flwr\b", line) and not public.match(line) for line in lines):
+            found.add(name)
+    assert found == {"engines.flower.superlink", "engines.flower.worker"}

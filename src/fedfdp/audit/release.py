@@ -146,7 +146,7 @@ class ReleaseGame:
 
     def _look(self, engine: LocalEngine, broadcast: FDPBroadcast) -> Numbers:
         """What one round shows of each trial, with the canary and without: along its gradient, and of its loss."""
-        uploads = [upload for upload, _ in engine.round(broadcast, {})]
+        uploads = [upload for upload, _ in engine.round(broadcast, {}) if isinstance(upload, FDPUpload)]
         expected = self.q * uploads[0].records
         # The canary's gradient is −2y·x, its coefficient negative, the step −η: uploads move against x.
         moved = torch.stack([upload.update["weight"][0, 0] for upload in uploads]).double().numpy()

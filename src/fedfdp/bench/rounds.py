@@ -125,7 +125,8 @@ class OurRound(Round):
 
     def step(self) -> None:
         broadcast = self.algorithm.broadcast(self.state)
-        uploads = (upload for upload, _ in self.engine.round(broadcast, {}))
+        answers = self.engine.round(broadcast, {})
+        uploads = (upload for upload, _ in answers if isinstance(upload, FDPUpload))
         self.state = self.algorithm.aggregate(self.state, uploads)
 
     def weights(self) -> Weights:

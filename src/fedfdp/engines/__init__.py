@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fedfdp.data import Federation
     from fedfdp.models.learner import Learner
     from fedfdp.privacy.dpsgd import DPSGD
-    from fedfdp.privacy.ledger.ledger import LedgerBook
+    from fedfdp.privacy.ledger import LedgerBook
     from fedfdp.privacy.noise.randomness import Randomness
     from fedfdp.training.protocols import Engine
 

@@ -1,19 +1,18 @@
-"""All clients in this process, one after the other or many in one pass. Methods cannot tell the difference.
+"""All clients in this process, one after the other or many in one pass. A method cannot tell the difference.
 
-A client's cost is in its ledger before its batch is drawn; one that cannot afford the round does not take part.
+A client's ledger is charged before its batch is drawn; a client that cannot afford the round does not take part.
 """
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
-from typing import Any
+from dataclasses import fields, is_dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedfdp.algorithms import algorithm_settings
-from fedfdp.algorithms.base import Algorithm
+from fedfdp.algorithms.base import Algorithm, Broadcast, Upload
 from fedfdp.core import ranges
 from fedfdp.core import weights as w
 from fedfdp.core.errors import BudgetError, FedFDPError
@@ -24,19 +23,19 @@ from fedfdp.models.learner import Learner
 from fedfdp.native.threads import ahead
 from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.ledger.ledger import LedgerBook
+from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import Key, Randomness
 from fedfdp.training.client import Answer, LocalClient, Prefetched, exact, named_like, noise_gradients_
 from fedfdp.training.protocols import Engine
 
-WAVE_RECORDS = 4096  # records whose clipped sums are computed in one pass …
-WAVE_BYTES = 128 * 2**20  # … and the memory that the sums of a pass may take
-SMALL_MODEL = 2**17  # weights; then the rest of a client's round takes longer than its noise
-NOISED_NUMBERS = 2**20  # of small models, at a time
+WAVE_RECORDS = 4096  # the records whose clipped sums are computed in one pass
+WAVE_BYTES = 128 * 2**20  # the memory that the sums of one pass may take
+SMALL_MODEL = 2**17  # with fewer weights the rest of a client's round takes longer than its noise
+NOISED_NUMBERS = 2**20  # how many numbers of small models are noised at a time
 
 
 class LocalEngine(Engine):
-    """Runs a method's clients on a federation held in memory."""
+    """Runs a method's clients on a federation that is held in memory."""
 
     def __init__(
         self,
@@ -50,19 +49,23 @@ class LocalEngine(Engine):
         fused: bool = True,
     ) -> None:
         self.federation, self.learner, self.algorithm = federation, learner, algorithm
-        self.privacy, self.book = privacy, book
+        self.privacy, self.randomness, self.book = privacy, randomness, book
         self._method = identity(type(algorithm))
-        self._computed: tuple[Algorithm | None, str] = (None, "")
-        self.randomness = randomness
+        self._computed: tuple[Algorithm | None, str] = (None, "")  # a method, and `_how_computed` of it
         by_record = all(client.train.unit is None for client in federation.clients)
         self.fused = fused and privacy is not None and not learner.stochastic and by_record
         self.unable: set[str] = set()
         self.local_losses: dict[str, float] = {}  # of the clients' own updated models, where a round was watched
 
     def round(
-        self, broadcast: Any, memories: Mapping[str, Any], asked: Sequence[str] | None = None, *, watch: bool = False
-    ) -> Iterator[tuple[Any, Any]]:
-        """Upload and new memory of each client that is asked (None: all) and can pay, in the federation's order."""
+        self,
+        broadcast: Broadcast,
+        memories: Mapping[str, object],
+        asked: Sequence[str] | None = None,
+        *,
+        watch: bool = False,
+    ) -> Iterator[tuple[Upload, object]]:
+        """As `Engine.round`, in the federation's order."""
         self.local_losses = {}
         if self.privacy is not None:
             self._check(broadcast)
@@ -80,19 +83,19 @@ class LocalEngine(Engine):
             for client, (_, memory) in zip(ready, clients, strict=True):
                 yield self._run(client, memory, broadcast, request, watch)
 
-    def _check(self, broadcast: Any) -> None:
-        """Before a record is read or a ledger charged: numbers out of range are refused, from public values alone."""
+    def _check(self, broadcast: Broadcast) -> None:
+        """Refuses numbers out of range before a record is read or a ledger charged, by public values alone."""
         ranges.check(broadcast, type(broadcast).__name__)
         ranges.BOUND.check("clip", self.algorithm.coefficient(broadcast, self.privacy).clip)
 
-    def _request(self, broadcast: Any) -> "Request":
+    def _request(self, broadcast: Broadcast) -> "Request":
         assert self.privacy is not None
         if self._computed[0] is not self.algorithm:
             self._computed = self.algorithm, self._how_computed(self.privacy)
         return Request(broadcast, self.algorithm.events(broadcast, self.privacy), self._computed[1])
 
     def _how_computed(self, p: DPSGD) -> str:
-        """A digest of all that decides what a client answers to a broadcast, but for its records and its memory."""
+        """A digest of all that decides a client's answer to a broadcast, except for its records and its memory."""
         method = [algorithm_settings(self.algorithm), self._method]
         step = [p.q, p.clip, p.noise, p.sigma_loss, p.sigma_count]
         how = [self.learner.identity, self.learner.device.type, self.fused]  # the last two decide how sums are rounded
@@ -117,7 +120,7 @@ class LocalEngine(Engine):
         if wave:
             yield wave
 
-    def _admit(self, data: ClientData, round: int, memory: Any, request: "Request | None") -> LocalClient | None:
+    def _admit(self, data: ClientData, round: int, memory: object, request: "Request | None") -> LocalClient | None:
         """The client, once the round is paid for; None where it cannot be."""
         if self.privacy is not None:
             ranges.check(memory, type(memory).__name__)
@@ -142,10 +145,10 @@ class LocalEngine(Engine):
             request=asked,
         )
 
-    def _prefetch(self, clients: Sequence[LocalClient], broadcast: Any) -> Iterator[LocalClient]:
+    def _prefetch(self, clients: Sequence[LocalClient], broadcast: Broadcast) -> Iterator[LocalClient]:
         """The clients, each with its first answer at the broadcast weights, from one pass over all their batches.
 
-        Of small models some clients are noised on other threads while others already go on.
+        With small models, some clients are noised on other threads while others already go on.
         """
         batches = [client.poisson(0) for client in clients]
         x, y = self._records_of(clients, batches)
@@ -156,7 +159,7 @@ class LocalEngine(Engine):
             before = torch.default_generator.get_state()
             total = self.learner.clipped(broadcast.weights, x, y, coefficient, sizes)
             drawn = not torch.equal(before, torch.default_generator.get_state())
-        if drawn:  # what a client draws must not depend on the others' batches: its noise does not
+        if drawn:  # the model draws random numbers; a client's must not depend on the others' batches
             self.fused = False
             yield from clients
             return
@@ -173,13 +176,14 @@ class LocalEngine(Engine):
                 yield client
 
     def _records_of(self, clients: Sequence[LocalClient], batches: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        held = zip(clients, batches, strict=True)  # in numpy: thousands of small pieces
+        held = zip(clients, batches, strict=True)  # in numpy, which is quicker with thousands of small pieces
         rows = torch.from_numpy(np.concatenate([c.data.train.index.numpy()[batch.numpy()] for c, batch in held]))
         return self.federation.x[rows], self.federation.y[rows]
 
     def _run(
-        self, client: LocalClient, memory: Any, broadcast: Any, request: "Request | None", watch: bool
-    ) -> tuple[Any, Any]:
+        self, client: LocalClient, memory: object, broadcast: Broadcast, request: "Request | None", watch: bool
+    ) -> tuple[Upload, object]:
+        upload: Upload
         upload, memory = self.algorithm.local(broadcast, memory, client)
         if request is not None and not request.covers(client.released):
             raise FedFDPError(
@@ -187,7 +191,7 @@ class LocalEngine(Engine):
                 f"(noise multipliers {', '.join(str(event.sigmas) for event in client.released)}); "
                 f"nothing was uploaded: correct `events` or `joint_event`"
             )
-        if watch and client.last_positions is not None and len(client.last_positions):  # no records, no loss
+        if watch and client.last_positions is not None and len(client.last_positions):  # an empty batch has no loss
             x, y = client.data.train.take(client.last_positions)
             reached = w.add(broadcast.weights, upload.update)
             with self.learner.randomly(self.randomness, client.key("watch")):
@@ -196,22 +200,22 @@ class LocalEngine(Engine):
 
 
 class Request:
-    """What a round asks of a client and what that costs: the same for all, but for what each remembers and holds.
+    """What a round asks of a client and what that costs; clients differ only in what they remember and hold.
 
     `computed` says by which method, settings, model and loss the answer is made.
     """
 
-    def __init__(self, broadcast: Any, events: Sequence[Event], computed: str) -> None:
+    def __init__(self, broadcast: Broadcast, events: Sequence[Event], computed: str) -> None:
         self.events = tuple(events)
         self._asked = digest(broadcast, computed, travelled=True)
-        self._known: dict[str, str] = {}  # by content, where a memory is a few numbers: most clients' are equal
+        self._known: dict[str, str] = {}  # digests of memories of a few numbers, which most clients share
 
-    def digest(self, memory: Any, records: str) -> str:
-        """Of all that an answer depends on; `records` is the digest of the client's own."""
+    def digest(self, memory: object, records: str) -> str:
+        """The digest of all that an answer depends on; `records` is that of the client's own records."""
         return hashlib.sha256(f"{self._with(memory)} {records}".encode()).hexdigest()
 
-    def _with(self, memory: Any) -> str:
-        held = [getattr(memory, entry.name) for entry in fields(memory)]
+    def _with(self, memory: object) -> str:
+        held = [getattr(memory, entry.name) for entry in fields(memory)] if is_dataclass(memory) else [memory]
         if not all(isinstance(value, int | float | str | None) for value in held):
             return digest(self._asked, memory, travelled=True)
         content = repr(held)

@@ -1,4 +1,4 @@
-"""What `train` is given, by type, before anything else looks at it. It never judges a value of the right type."""
+"""Checks the types of what `train` is given, before anything else. It never judges a value of the right type."""
 
 from collections.abc import Callable, Mapping
 from numbers import Integral
@@ -15,7 +15,7 @@ from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.training.participation import Participation
 from fedfdp.training.server_optimizer import ServerOptimizer
 
-# (kinds, what is allowed, what to do); None is allowed where `train` has it as its default
+# (kinds, what is allowed, what to do); None is allowed for those in _OPEN
 _KINDS: dict[str, tuple[Any, str, str]] = {
     "model": (nn.Module, "a torch.nn.Module", "as torch.nn.Linear(features, classes)"),
     "federation": (Federation, "a fedfdp.Federation", "fedfdp.Federation.from_clients({'name': (x, y), …}) makes one"),
@@ -55,5 +55,5 @@ def check_arguments(given: Mapping[str, Any]) -> None:
 
 
 def _shown(value: object) -> object:
-    """A word or a number itself; of anything else its type: one line, whatever it holds."""
+    """A word or a number as it is, anything else by its type: one line, whatever it holds."""
     return value if isinstance(value, str | int | float | None) else type(value)

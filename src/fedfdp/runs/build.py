@@ -1,4 +1,4 @@
-"""From a Config to a finished run: loads the records, builds the model, trains."""
+"""From a config to a finished run in this process: reads the records, builds the model, trains."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +29,7 @@ from fedfdp.runs.train import train
 
 
 def federation_of(config: Config, *, progress: Say | None = None) -> Federation:
-    """The clients of a run, as its config says. `progress` is told how far a long reading is."""
+    """The clients of a run, as its config says. `progress` is told how far the reading of large files is."""
     settings = config.data
     dealt: dict[str, Any] = {
         "how": settings.partition,
@@ -56,7 +56,10 @@ def federation_of(config: Config, *, progress: Say | None = None) -> Federation:
 
 
 def pinned(runs: Sequence[Config]) -> list[Config]:
-    """The same with `data.content` of those on your own files, each read once: what it names cannot change unseen."""
+    """The same configs with `data.content` where they name your own files: a later change of those is noticed.
+
+    Each file is read once.
+    """
     known: dict[Path, str] = {}
     found = []
     for config in runs:

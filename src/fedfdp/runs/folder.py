@@ -49,7 +49,7 @@ class RunFolder:
             raise RunError(f"{self.path / CONFIG} cannot be read: {error}; start the run anew elsewhere") from None
 
     def identity(self) -> Json:
-        """Digests of settings, data, model, loss and method: by them a run is known when it is resumed."""
+        """Digests of settings, data, model, loss and method, by which a run is recognised when it is resumed."""
         return self._json(IDENTITY)
 
     @property
@@ -72,7 +72,7 @@ class RunFolder:
         return self._json(PRIVACY_JSON) if (self.path / PRIVACY_JSON).is_file() else None
 
     def metrics(self) -> list[Json]:
-        """One entry an evaluation; a torn last line, of a run that was killed while writing it, is passed over."""
+        """One entry per evaluation; a torn last line, of a run that was killed while writing it, is passed over."""
         path = self.path / METRICS
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
         found = []
@@ -141,7 +141,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Where a full disk or a missing permission becomes one clear line."""
+        """Turns a full disk or a missing permission into an error of one line."""
         try:
             yield
         except OSError as error:
@@ -154,7 +154,7 @@ class RunFolder:
         files.write_whole(self.path / name, content)
 
     def save_checkpoint(self, progress: object) -> None:
-        """All that is needed to go on, with a checksum."""
+        """Writes all that is needed to go on, with a checksum."""
         payload = records.to_bytes(progress)
         self.write(CHECKPOINT, hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
 
@@ -169,7 +169,7 @@ class RunFolder:
         return records.from_bytes(kind, payload)
 
     def append_metrics(self, entry: Json) -> None:
-        """One evaluation more."""
+        """Adds one evaluation."""
         with open(self.path / METRICS, "a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
 
@@ -179,7 +179,8 @@ class RunFolder:
         self.write(METRICS, "".join(kept).encode())
 
     def finish(self, summary: Json, weights: dict[str, Tensor]) -> None:
-        """The model first: a summary says that all is there."""
-        apart = {name: t.clone(memory_format=torch.contiguous_format) for name, t in weights.items()}  # tied ones too
+        """Writes the model, then the summary, which marks the run as finished."""
+        # Each tensor by itself: weights that share memory cannot be stored.
+        apart = {name: t.clone(memory_format=torch.contiguous_format) for name, t in weights.items()}
         self.write(MODEL, safetensors.torch.save(apart))
         self.write(SUMMARY, json.dumps(summary, indent=2).encode())

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
@@ -29,7 +29,7 @@ from fedfdp.fairness.performance import Performance
 from fedfdp.models.learner import Learner, LossFunction, check_loss, cross_entropy, squared_error
 from fedfdp.native.threads import allowed_threads, forked
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.ledger.ledger import LedgerBook
+from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import FRESH, STREAMS, Seeded
 from fedfdp.privacy.noise.secure import Secure
 from fedfdp.runs.arguments import check_arguments
@@ -66,7 +66,7 @@ def train(
     threads: int | None = None,
     out: str | Path | None = None,
     resume: bool = False,
-    config: dict[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     on_update: Callable[[Update], None] | None = None,
 ) -> Result:
     """Trains `model` across the clients of `federation`; the model that is passed in stays as it is.
@@ -207,7 +207,7 @@ def _ledgers(
 
 
 def _handed_out(untouched: nn.Module, trained: nn.Module) -> nn.Module:
-    """The given module with the released weights: the one that trained may keep records that its own code has kept."""
+    """The given module with the released weights: code of the one that was trained may have kept records in it."""
     fresh = copy.deepcopy(untouched)
     try:
         fresh.load_state_dict(trained.state_dict())

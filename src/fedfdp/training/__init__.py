@@ -1,1 +1,1 @@
-"""The rounds of a run, the client of a round, what the server does between rounds. Knows no files and no screens."""
+"""The rounds of a run, a client's side of one, and what the server does between them. Knows no files and no screens."""

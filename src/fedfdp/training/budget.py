@@ -1,4 +1,4 @@
-"""ε, σ and rounds of a run: whichever is left out is solved from the other two. Never on the unaffordable side."""
+"""ε, σ and rounds of a run: the one that is left out is solved from the other two, rounded so that it is affordable."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from fedfdp.privacy.accounting.search import approach, round_away
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.planning.planner import PRECISION, plan
 
-_MOST_NOISE, _LEAST_NOISE = 1e5, 1e-2  # between which σ is looked for
+_MOST_NOISE, _LEAST_NOISE = 1e5, 1e-2  # the range in which σ is searched
 
 
 def resolve_privacy(
@@ -27,8 +27,8 @@ def resolve_privacy(
 ) -> tuple[DPSGD | None, int]:
     """The settings with nothing left open, and the number of rounds; a contradiction between all three is refused.
 
-    Where a client is asked in a `share` of the rounds only, there may be more of them; its ledger keeps the budget.
-    What every client releases `before` training comes off the same budget.
+    A client that is asked in a `share` of the rounds only can afford more of them; its ledger keeps the budget. What
+    every client releases `before` training is paid from the same budget.
     """
     if privacy is None:
         if rounds is None:
@@ -63,7 +63,7 @@ def resolve_privacy(
 
 
 def _smallest_sigma(privacy: DPSGD, algorithm: Algorithm, rounds: int, before: Sequence[Event]) -> float:
-    """σ of a method whose round is K − 1 gradients and one joint event."""
+    """The smallest σ of a method whose round is K − 1 gradients and one joint event."""
     if before:
         return _sigma_after(before, privacy, algorithm, rounds)
     events = algorithm.events(None, replace(privacy, sigma=1.0))
@@ -94,7 +94,7 @@ def _sigma_after(before: Sequence[Event], privacy: DPSGD, algorithm: Algorithm, 
             f"not fit into the rest; raise data.estimate.sigma or epsilon, or lower rounds"
         )
     found, first = _MOST_NOISE, 2.0
-    # The quick bound comes near: it never says less than the exact one, so what fits by it fits.
+    # First by the quick bound, which comes near and is never below the exact one: what fits by it does fit.
     stages: list[tuple[Method, float]] = [("rdp", 0.01), (privacy.accountant, PRECISION)]
     for accountant, tolerance in stages:
         price = partial(cost, accountant=accountant)

@@ -36,8 +36,8 @@ class Answer:
     """What a private batch gives at some weights. Only the gradient may leave as it is."""
 
     gradient: Weights  # g̃, noised
-    losses: NDArray[np.float64]  # of each unit drawn, not noised, and so are the norms
-    norms: NDArray[np.floating]
+    losses: NDArray[np.float64]  # of each unit drawn, not noised
+    norms: NDArray[np.floating]  # of each unit drawn, not noised
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ class LocalClient:
         attempt: int = 0,
         request: str = "",
     ) -> None:
-        """`request` is a digest of all that is asked: two different ones never meet the same batch or noise."""
+        """`request` is a digest of all that is asked: no two different ones draw the same batch or noise."""
         self.name, self.records, self.privacy = data.name, data.size, privacy
         self.data, self.learner, self.randomness = data, learner, randomness
         self.round, self.attempt, self.request = round, attempt, request
-        # What sums are divided by: the size of a batch itself is private.
+        # Sums are divided by the expected size of a batch: its actual size is private.
         self.expected = privacy.q * data.size if privacy is not None else math.nan
         self.released: list[Event] = []
         self.prefetched: Prefetched | None = None
@@ -82,7 +82,7 @@ class LocalClient:
         return Key(self.name, self.round, self.attempt, purpose, self.request)
 
     def noise_key(self, step: int = 0, purpose: str = "noise") -> Key:
-        """Under which the noise of a step is drawn."""
+        """The key of the noise of a step."""
         return self.key(f"{purpose} {step}")
 
     def batches(self, *, steps: int | None, epochs: int | None, batch_size: int) -> Iterator[Batch]:
@@ -102,7 +102,7 @@ class LocalClient:
             left = left[batch_size:]
 
     def poisson(self, step: int) -> Tensor:
-        """B_i of a step, drawn once: every record, or person, enters with probability q. May be empty; is secret."""
+        """B_i of a step, drawn once: every record, or person, enters with probability q. Secret, and may be empty."""
         assert self.privacy is not None
         if step not in self._drawn:
             draws = self.randomness.uniform(self.records, self.key(f"batch {step}"))
@@ -138,7 +138,7 @@ class PlainBatch:
 
 
 class PrivateBatch:
-    """A secret Poisson batch: one call, one event, every part of the answer noised."""
+    """A secret Poisson batch. One call is one event, and every part of its answer is noised."""
 
     def __init__(self, client: LocalClient, privacy: DPSGD, step: int) -> None:
         self.client, self.privacy, self.step = client, privacy, step
@@ -157,7 +157,7 @@ class PrivateBatch:
 
         client.last_positions = self._positions()
         ready = self._prefetched(weights, coefficient)
-        done = ready is not None and (loss is None or loss.at is None)  # then no pass is left to make
+        done = ready is not None and (loss is None or loss.at is None)  # no further pass is needed
         chance = partial(client.learner.randomly, client.randomness)
         with nullcontext() if done else chance(client.key(f"dropout {self.step}")):
             answer = ready or self._computed(weights, coefficient)
@@ -168,7 +168,7 @@ class PrivateBatch:
 
         released_loss = losses_within = norms_within = None
         if loss is not None:
-            clamped = np.fmin(np.fmax(losses, 0.0), loss.bound)  # one that is not a number counts as 0
+            clamped = np.fmin(np.fmax(losses, 0.0), loss.bound)  # NaN counts as 0
             released_loss = self._noised(clamped.sum(), self.privacy.sigma_loss * loss.bound, "loss")
             if loss.count:
                 within = int(np.count_nonzero(losses <= loss.bound))
@@ -199,7 +199,7 @@ class PrivateBatch:
         return losses.new_zeros(len(counts)).index_add_(0, of_whom, losses) / counts.to(losses.device)
 
     def _prefetched(self, weights: Weights, coefficient: Coefficient) -> Answer | None:
-        """The answer of the first batch, where it was computed beforehand and is the one asked for; it is had once."""
+        """The answer that was computed beforehand, if it is to this question of the first batch. It is given once."""
         if self.step != 0:
             return None
         ready, self.client.prefetched = self.client.prefetched, None
@@ -225,14 +225,14 @@ class PrivateBatch:
         return client.randomness.noised(value, key, scale=scale, divisor=client.expected)
 
 
-# Clipping makes this impossible. Should it happen all the same, noise leaves and nothing else: an error, an infinity or
-# no answer would tell the coordinator something about the records. The holder reads it in its own log.
+# Clipping makes this impossible. Should it happen all the same, only noise leaves: an error, an infinity or no answer
+# would tell the coordinator something about the records. The holder finds it in its own log.
 NOT_FINITE = "a sum of clipped values was not finite and was replaced by 0; please report this as a fault of fedfdp"
 
 
 def without_overflow_(sums: Tensor, clients: Sequence[LocalClient]) -> None:
-    """The last defence before the noise: a row that is not finite becomes that of an empty batch; others stay."""
-    if math.isfinite(float(sums.sum())):  # the quickest look at all of them; |entries| ≤ 2³¹ records · ranges.BOUND
+    """The last check before the noise: a row that is not finite becomes that of an empty batch; others stay."""
+    if math.isfinite(float(sums.sum())):  # the quickest test of all rows; |entries| ≤ 2³¹ records · ranges.BOUND
         return
     for row, client in zip(sums, clients, strict=True):
         if not bool(row.isfinite().all()):
@@ -241,7 +241,7 @@ def without_overflow_(sums: Tensor, clients: Sequence[LocalClient]) -> None:
 
 
 def noise_gradients_(sums: Tensor, sensitivity: float, clients: Sequence[LocalClient], step: int = 0) -> None:
-    """g̃_i = (Σ c_j g_j + σC·N(0, I)) / (q·n_i) in place, a row a client; an empty batch still releases noise."""
+    """g̃_i = (Σ c_j g_j + σC·N(0, I)) / (q·n_i) in place, one row per client; an empty batch releases noise, too."""
     privacy = clients[0].privacy
     assert privacy is not None
     without_overflow_(sums, clients)
@@ -254,7 +254,7 @@ def noise_gradients_(sums: Tensor, sensitivity: float, clients: Sequence[LocalCl
 
 
 def named_like(weights: Weights, sums: Tensor, shapes: Shapes) -> Weights:
-    """A row of sums as weights, of the type of these."""
+    """A row of sums as named weights, with the number type of `weights`."""
     named = Flat(sums, shapes)
     if isinstance(weights, Flat):
         return named if sums.dtype == weights.vector.dtype else named.like(sums.to(weights.vector.dtype))

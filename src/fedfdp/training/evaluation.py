@@ -1,6 +1,6 @@
-"""The global model on every client's own data: one pass over all records, results kept apart by client.
+"""Judges the global model on every client's own records: one pass over all of them, results kept apart by client.
 
-It reads raw data. In a simulation that is a measurement; across machines each holder decides whether to answer.
+It reads raw records. In a simulation that is a measurement; across machines each holder decides whether to answer.
 """
 
 import numpy as np
@@ -14,11 +14,11 @@ from fedfdp.fairness.metrics import ClientResults
 from fedfdp.fairness.performance import Performance
 from fedfdp.models.learner import Learner
 
-BATCH = 256  # what fits in a core's cache: larger batches are slower
+BATCH = 256  # records that fit in a core's cache: larger batches are slower
 
 
 class LocalEvaluator:
-    """Judges weights on the clients' test or train records."""
+    """Judges weights on the test or training records of a federation."""
 
     def __init__(self, learner: Learner, federation: Federation, performance: Performance | None = None) -> None:
         self.learner, self.federation = learner, federation

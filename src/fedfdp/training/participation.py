@@ -1,4 +1,4 @@
-"""Who takes part in a round: all, some, those that are there, those in time. Decided from the seed, for simulations.
+"""Who takes part in a round of a simulation, drawn from the seed: fractions of the clients, dropouts, late replies.
 
 A client that is away is not asked and not charged. One that is too slow has computed and paid; its reply is dropped, or
 in asynchronous mode used when it arrives, with less weight.
@@ -20,11 +20,11 @@ class Participation:
 
     fraction: float = 1.0  # the part of the clients that is asked in a round
     sampling: Literal["fixed", "random"] = "fixed"  # exactly that part, or each client with that probability
-    dropout: float = 0.0  # the probability that an asked client is away: it pays nothing
+    dropout: float = 0.0  # the probability that an asked client is away, and pays nothing
     stragglers: float = 0.0  # the probability that a reply is late
-    delay: int = 1  # the most rounds by which it is
+    delay: int = 1  # the most rounds by which a reply is late
     asynchronous: bool = False  # whether late replies are used when they come, or dropped
-    staleness: float = 0.5  # how much less late ones count: (1 + age)^(−staleness)
+    staleness: float = 0.5  # how much less late replies count: (1 + age)^(−staleness)
 
     def __post_init__(self) -> None:
         some = 0 < self.fraction <= 1
@@ -39,7 +39,7 @@ class Participation:
         """Who of these takes part in this round, and who is late by how many rounds. The same for the same seed."""
         if self.fraction == 1 and not self.dropout and not self.stragglers:
             return Attendance(tuple(names), {})
-        rng = np.random.default_rng([seed, round, 0x9A47])  # a stream of its own, apart from the clients'
+        rng = np.random.default_rng([seed, round, 0x9A47])  # a stream of its own, which no client draws from
         if self.sampling == "fixed":
             count = max(1, round_half_up(self.fraction * len(names)))
             asked = np.sort(rng.choice(len(names), size=count, replace=False))

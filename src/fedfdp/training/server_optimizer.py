@@ -1,4 +1,4 @@
-"""What the server may add to any method after aggregation, free of privacy cost: an optimiser and averaged weights."""
+"""What the server may add to any method after aggregation: an optimiser and averaged weights. It costs no privacy."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -22,14 +22,14 @@ class ServerMemory:
 
 @dataclass(frozen=True)
 class ServerOptimizer:
-    """An optimiser on the aggregated update (Reddi et al., 2021), and an exponential average as the released model."""
+    """An optimiser of the aggregated update (Reddi et al., 2021), and an exponential average as the released model."""
 
     optimizer: Literal["none", "momentum", "adam"] = "none"  # none takes the method's weights as they are
     lr: float = 1.0  # step size of the optimiser
     momentum: float = 0.9  # β₁ of the first moment
     beta2: float = 0.99  # β₂ of adam's second moment
     tau: float = 1e-3  # what adam adds to the root of the second moment
-    average: float = 0.0  # decay of the running average that is released; 0: the last weights are
+    average: float = 0.0  # decay of the running average that is released; 0: the last weights are released
 
     def __post_init__(self) -> None:
         require(self.lr > 0, "server.lr", self.lr, "a step size above 0", "1 takes the clients' mean as it is")

@@ -1,4 +1,4 @@
-"""Whether a record from the other side may be used: shapes, types, ranges, size. Run before anything is computed.
+"""Whether a record from the other side may be used: its shapes, types, ranges and size, before anything is computed.
 
 A check never repairs: it raises a DataError that names what does not fit.
 """
@@ -8,21 +8,22 @@ import math
 import statistics
 import typing
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torch import Tensor
 
+from fedfdp.algorithms.base import Upload
 from fedfdp.core import ranges, records
 from fedfdp.core import weights as w
 from fedfdp.core.errors import DataError, SettingError
 from fedfdp.core.records import Weights
 
 R = TypeVar("R")
-HEADROOM = 2**20  # for names and numbers beside the tensors
+HEADROOM = 2**20  # bytes for names and numbers beside the tensors
 
 
-def most_bytes(kind: type[Any], template: Weights) -> int:
-    """The size that a record of this type can have with tensors like the model's: twice that is still let through."""
+def most_bytes(kind: type[object], template: Weights) -> int:
+    """The most bytes of such a record that are let through: twice what it has with tensors like the model's."""
     dicts = sum(hint == Weights for hint in typing.get_type_hints(kind).values())
     model = sum(tensor.numel() * tensor.element_size() for tensor in template.values())
     return int(2 * max(dicts, 1) * model + HEADROOM)
@@ -31,7 +32,7 @@ def most_bytes(kind: type[Any], template: Weights) -> int:
 def read(kind: type[R], data: bytes, template: Weights) -> R:
     """The record in `data`, if every tensor of it is shaped like the model's and every number is in its range.
 
-    A number without a range of its own is finite.
+    A number that has no range of its own must be finite.
     """
     try:
         record = records.from_bytes(kind, data)
@@ -47,7 +48,7 @@ def read(kind: type[R], data: bytes, template: Weights) -> R:
     return record
 
 
-def _check(value: Any, path: str, template: Weights) -> None:
+def _check(value: object, path: str, template: Weights) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise DataError(f"{path} is {value}")
     if isinstance(value, Tensor):
@@ -79,8 +80,8 @@ def _check_weights(weights: Weights, path: str, template: Weights) -> None:
         raise DataError(f"{path} holds NaN or infinities")
 
 
-def check_upload(upload: Any, *, client: str, records: int | None) -> None:
-    """What only the server can know: who sent it, and what it declared before."""
+def check_upload(upload: Upload, *, client: str, records: int | None) -> None:
+    """Compares what only the server can know: who sent the upload, and what that node declared before."""
     if upload.client != client:
         raise DataError(f"an upload in the name of {upload.client!r:.60}")
     if upload.records < 1 or (records is not None and upload.records != records):
@@ -89,8 +90,8 @@ def check_upload(upload: Any, *, client: str, records: int | None) -> None:
         raise DataError(f"an upload that sets its own discount, {upload.discount}")
 
 
-def too_long(uploads: Iterable[Any], ratio: float) -> dict[str, str]:
-    """Of uploads whose norm is above `ratio` times the median's, the client and what is wrong."""
+def too_long(uploads: Iterable[Upload], ratio: float) -> dict[str, str]:
+    """The clients whose update is longer than `ratio` times the median, and what is wrong with each."""
     norms = {upload.client: math.sqrt(w.squared_norm(upload.update)) for upload in uploads}
     if len(norms) < 3:
         return {}  # a median of two is one of them or between them

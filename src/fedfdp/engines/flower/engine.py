@@ -1,6 +1,7 @@
 """Clients on other machines: the same rounds as the local engine's, over Flower.
 
-What a node sends is checked before use; one that is wrong, late or gone is named and left out, and the round goes on.
+What a node sends is checked before use. A node whose answer is wrong or late, or that is gone, is named and left out,
+and the round goes on.
 """
 
 import json
@@ -9,9 +10,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from fedfdp.algorithms.base import Algorithm
+from fedfdp.algorithms.base import Algorithm, Broadcast, Upload
 from fedfdp.core import records
 from fedfdp.core.errors import DataError, RunError
 from fedfdp.core.records import Weights
@@ -31,7 +31,10 @@ log = logging.getLogger("fedfdp.server")
 
 @dataclass
 class Arrivals:
-    """Whose upload was used in which round, and what each node had spent: lines of a file that a resumed run reads."""
+    """Whose upload was used in which round, and what each node had spent: lines of a file that a resumed run reads.
+
+    `run` names the run in every question, also after it was resumed.
+    """
 
     path: Path | None
     run: str
@@ -41,7 +44,7 @@ class Arrivals:
         """The latest round before this one in which the client's upload was used; -1 where there is none."""
         return max((r for r, names in self.used.items() if r < before and client in names), default=-1)
 
-    def record(self, round: int, names: list[str], spent: Mapping[str, Any]) -> None:
+    def record(self, round: int, names: list[str], spent: Mapping[str, object]) -> None:
         self.used[round] = names
         if self.path is not None:
             with open(self.path, "a", encoding="utf-8") as file:
@@ -49,7 +52,7 @@ class Arrivals:
 
     @classmethod
     def open(cls, path: Path | None, run: str, accounts: Accounts | None) -> "Arrivals":
-        """With what an interrupted run left; a torn last line is passed over."""
+        """Those of a new run, or of the interrupted one that left this file; a torn last line is passed over."""
         found = cls(path, run)
         for line in path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else ():
             try:
@@ -58,8 +61,9 @@ class Arrivals:
                 continue
             found.run = entry["run"]
             found.used[entry["round"]] = entry["used"]
-            for client, spent in entry["spent"].items() if accounts else ():
-                accounts.report(client, json.dumps(spent))  # type: ignore[union-attr]
+            if accounts is not None:
+                for client, spent in entry["spent"].items():
+                    accounts.report(client, json.dumps(spent))
         return found
 
 
@@ -92,9 +96,14 @@ class FlowerEngine(Engine):
         self.limit = checks.most_bytes(algorithm.Reply, template)
 
     def round(
-        self, broadcast: Any, memories: Mapping[str, Any], asked: Sequence[str] | None = None, *, watch: bool = False
-    ) -> Iterator[tuple[Any, Any]]:
-        """The round's uploads in the roster's order. Memories stay at the nodes: a fresh one stands in for each."""
+        self,
+        broadcast: Broadcast,
+        memories: Mapping[str, object],
+        asked: Sequence[str] | None = None,
+        *,
+        watch: bool = False,
+    ) -> Iterator[tuple[Upload, object]]:
+        """The round's uploads, in the roster's order. Memories stay at the nodes: a fresh one stands in for each."""
         wanted = [name for name in self.roster.names if asked is None or name in asked]
         uploads = self._collect(broadcast, wanted)
         if self.settings.norm_ratio is not None:
@@ -115,10 +124,10 @@ class FlowerEngine(Engine):
             remarks=tuple(self.accounts.differences()) if self.accounts else (),
         )
 
-    def _collect(self, broadcast: Any, wanted: Sequence[str]) -> dict[str, Any]:
-        """Asks until enough have answered. The identical question again costs a node nothing."""
+    def _collect(self, broadcast: Broadcast, wanted: Sequence[str]) -> dict[str, Upload]:
+        """Asks until enough nodes have answered. The identical question again costs a node nothing."""
         record = records.to_bytes(broadcast)
-        uploads: dict[str, Any] = {}
+        uploads: dict[str, Upload] = {}
         refusals: dict[str, str] = {}
         end = time.monotonic() + self.settings.wait
         while True:
@@ -136,10 +145,11 @@ class FlowerEngine(Engine):
                 raise RunError(f"round {broadcast.round + 1} was refused ({reasons}); agree with the nodes' owners")
 
     def _needed(self, wanted: Sequence[str]) -> int:
+        """How many uploads the round needs, of those who can still pay."""
         return min(self.settings.enough, len(set(wanted) - self.unable))
 
     def _there(self, names: Sequence[str], least: int, end: float) -> list[str]:
-        """Those who are there, once they are enough."""
+        """Those of the nodes that are there, once they are at least so many."""
         while True:
             self.roster.refresh()
             found = [n for n in self.roster.exchange.names_present(names) if n in self.roster.hellos]
@@ -158,9 +168,9 @@ class FlowerEngine(Engine):
         return Question("train", self.arrivals.run, self.terms, round, last, record)
 
     def _sort(
-        self, name: str, round: int, answer: Answer | DataError, uploads: dict[str, Any], refusals: dict[str, str]
+        self, name: str, round: int, answer: Answer | DataError, uploads: dict[str, Upload], refusals: dict[str, str]
     ) -> None:
-        """An upload into `uploads`; for anything else, why not."""
+        """Puts an upload into `uploads`; logs why there is none, in `refusals` too where asking again is no use."""
         try:
             if isinstance(answer, DataError):
                 raise answer
@@ -176,7 +186,7 @@ class FlowerEngine(Engine):
                 self.unable.add(name)
                 log.warning("%s sits out round %s: %s", name, round + 1, answer.reason)
                 return
-            upload = checks.read(self.algorithm.Reply, answer.record, self.template)
+            upload: Upload = checks.read(self.algorithm.Reply, answer.record, self.template)
             checks.check_upload(upload, client=name, records=self.roster.hellos[name].records)
         except DataError as error:
             self._drop(name, round, str(error))

@@ -1,7 +1,6 @@
-"""The model's measures across machines: what nodes that opted in answer of their test records, otherwise what was
-released anyway.
+"""The model's measures across machines: on test records of nodes that opted in, otherwise from released losses.
 
-It asks nobody who has not said that it answers, and nobody about training records.
+It asks only nodes that have said that they answer, and never about training records.
 """
 
 import logging
@@ -50,7 +49,7 @@ class RemoteEvaluator:
         return self._results({name: (j.loss, j.accuracy, j.records) for name, j in judged.items()})
 
     def train(self, weights: Weights) -> ClientResults:
-        """Not known here: measures of training records never leave a node."""
+        """Unknown for every node: measures of training records never leave it."""
         return self._results({})
 
     def _as_released(self) -> ClientResults:

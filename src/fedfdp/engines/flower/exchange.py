@@ -1,4 +1,4 @@
-"""Questions out to the nodes, answers back: who is there, who is busy, who did not answer in time.
+"""Sends questions to the nodes and takes their answers: who is there, who is busy, who did not answer in time.
 
 A node that is still busy with an earlier question is not asked another: it would pay for a round it cannot finish.
 """
@@ -9,27 +9,26 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from flwr.app import Message
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fedfdp.core.errors import DataError
 from fedfdp.engines.flower.messages import MESSAGE_TYPE, Answer, Question, pack, unpack
-from fedfdp.engines.flower.superlink import Meter
+from fedfdp.engines.flower.superlink import EXPIRED, Meter
 
 log = logging.getLogger("fedfdp.server")
 
-POLL = 0.05
+POLL = 0.05  # seconds
 SILENCE = 8.0  # seconds after which a node that should be polling is taken for gone
 
 
 @dataclass
 class Exchange:
-    """The coordinator's post office. `ids` maps names to Flower's node ids, as far as they are known."""
+    """Questions and answers of a coordinator. `ids` maps names to Flower's node ids, as far as they are known."""
 
     grid: Grid
     ids: dict[str, int] = field(default_factory=dict)
     meter: Meter | None = None
-    given_up: dict[int, float] = field(default_factory=dict)  # when a node was last not waited for any longer
+    given_up: dict[int, float] = field(default_factory=dict)  # when waiting for a node's answer last ended in vain
     check: Callable[[], None] | None = None  # raises where waiting for nodes is in vain
 
     def present(self) -> set[int]:
@@ -50,7 +49,7 @@ class Exchange:
     def ask(
         self, questions: dict[int, Question], *, deadline: float, limit: int
     ) -> Iterator[tuple[int, Answer | DataError]]:
-        """Each answer as it comes, by node id; what cannot be used comes as the error that says why."""
+        """Each answer as it comes, by node id; an error in its place says why there is none that can be used."""
         if self.meter is not None:
             self.meter.begin(2 * limit)
         waiting: dict[str, int] = {}
@@ -78,7 +77,7 @@ class Exchange:
             yield node, DataError(f"no answer within {deadline:g} seconds")
 
     def _pull(self, message_id: str, limit: int) -> Answer | DataError | None:
-        """One node's answer, if it is there. Nothing that is wrong with it may stop the others."""
+        """One node's answer, if it is there. Whatever is wrong with it must not stop the others."""
         try:
             replies = list(self.grid.pull_messages([message_id]))
         except Exception as error:
@@ -86,8 +85,8 @@ class Exchange:
         if not replies:
             return None
         (reply,) = replies
-        if reply.has_error() and reply.error.code == ErrorCode.MESSAGE_UNAVAILABLE:
-            return None  # its time is up, a moment before ours: the node may still be at it
+        if reply.has_error() and reply.error.code == EXPIRED:
+            return None  # its time is up a moment before ours: the node may still be busy with it
         if reply.has_error():
             return DataError(f"it is gone: {reply.error.reason or reply.error.code}")
         try:

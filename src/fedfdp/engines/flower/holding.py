@@ -1,6 +1,6 @@
 """A node's own records, from what its owner wrote in [data]: a file or a function.
 
-No setting is passed over: one that a kind of source has no use for is refused.
+No setting is ignored: one that has no effect on this kind of source is refused.
 """
 
 import logging
@@ -51,7 +51,7 @@ def _fraction(data: NodeData, given: bool) -> float:
 def _loaded(name: str, data: NodeData) -> Holding:
     """What the owner's function gives: (x, y), (x, y, x_test, y_test), or a dict with these names as in an archive.
 
-    Of whom each record is comes under the name that `unit` says, and with `_test` added for the test records.
+    The person of each record is under the name that `unit` says, with `_test` added for the test records.
     """
     assert isinstance(data.classes, int | None)
     arrays = _call(data.loader or "")
@@ -84,7 +84,7 @@ def _loaded(name: str, data: NodeData) -> Holding:
 
 
 def _persons(name: str, arrays: Mapping[str, Any], people: dict[str, str]) -> dict[str, list[str]] | None:
-    """Of whom each record is, written as in a file: 7 and 7.0 are one person, and nobody is without a name."""
+    """The person of each record, written as in a file: 7 and 7.0 are one person, and everyone has a name."""
     if not people:
         return None
     found: list[str] = []

@@ -1,7 +1,7 @@
-"""A node's evaluations: measures of its raw test records, given only where its owner lets it, and counted.
+"""A node's evaluations: measures of its raw test records, given only if its owner allows it, and counted.
 
 Training records are never judged. Test records have no guarantee: whoever may ask often enough can find out what they
-are. So the count is on the disk before an answer leaves, and ends at what the policy says.
+are. So the count is on the disk before an answer leaves, and ends at the number that the policy allows.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ class Evaluations:
             raise RefusalError(f"policy.evaluations does not allow more than {self.most} in all")
 
     def judge(self, weights: Weights, learner: Learner, federation: Federation) -> Judged:
-        """Counted first, as a charge is: an answer that is lost has still been given."""
+        """Counts before it judges, as a ledger charges before a batch is drawn: a lost answer was given, too."""
         self.answered += 1
         files.write_whole(self.folder / EVALUATIONS, json.dumps({"answered": self.answered}).encode())
         found = LocalEvaluator(learner, federation).test(weights)

@@ -1,6 +1,6 @@
 """What a node remembers between rounds, in one file that is whole or absent: its method's state, and its last upload.
 
-The upload is kept so that the identical question gets the identical bytes, free; after a crash of either side too.
+The upload is kept so that the identical question gets the identical bytes, free, also after a crash of either side.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ class Remembered:
     next: bytes = field(default=b"", repr=False)
 
     def settled(self, run: str, last: int) -> "Remembered":
-        """With the last upload either taken into account or not; another run begins with nothing."""
+        """What the next round starts from: `last` says whether the last upload was used. Another run starts anew."""
         if run != self.run:
             return Remembered(run=run)
         if last == self.round and self.upload:
@@ -40,7 +40,7 @@ class Remembered:
 
 
 def save(folder: Path, remembered: Remembered) -> None:
-    """On the disk, whole, when this returns."""
+    """Puts it on the disk, whole."""
     parts = [getattr(remembered, name) for name in _PARTS]
     head = {f.name: getattr(remembered, f.name) for f in fields(remembered) if f.name not in _PARTS}
     body = b"".join(parts)

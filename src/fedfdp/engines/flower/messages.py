@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
@@ -18,6 +18,7 @@ from fedfdp.core.records import Weights
 log = logging.getLogger("fedfdp.node")
 
 Kind = Literal["hello", "train", "evaluate"]
+Status = Literal["ok", "refused", "unable"]
 MESSAGE_TYPE: dict[Kind, str] = {"hello": "query", "train": "train", "evaluate": "evaluate"}
 
 MOST_ROUNDS = 2**31
@@ -33,7 +34,7 @@ M = TypeVar("M", "Question", "Answer")
 
 @dataclass(frozen=True)
 class Question:
-    """What the coordinator asks of a node: `terms` say under which settings, `record` holds the broadcast."""
+    """What the coordinator asks of a node: `terms` are the settings it proposes, `record` holds the broadcast."""
 
     kind: Kind
     run: str  # which run: a node's memory of another one is not used
@@ -43,7 +44,7 @@ class Question:
     record: bytes = b""
 
     def __post_init__(self) -> None:
-        """What can be seen to be wrong before anything in it is looked at."""
+        """Refuses what is wrong at first sight."""
         if self.kind not in MESSAGE_TYPE:
             raise DataError(f"no such kind of question: {self.kind!r:.40}")
         if not _RUN.fullmatch(self.run):
@@ -60,10 +61,10 @@ class Question:
 class Answer:
     """What a node says: an upload, or why there is none, in one short line.
 
-    `spent` is its ledger's history and what the ledger claims by, which holds no data.
+    `spent` is its ledger's history and the rule by which the ledger claims an ε. It holds no data.
     """
 
-    status: Literal["ok", "refused", "unable"]
+    status: Status
     run: str
     round: int
     reason: str = ""
@@ -85,7 +86,7 @@ class Hello:
     outputs: int
     evaluates: bool
     tokens: bool = False  # whether records are token numbers
-    unit: str = "record"  # whom its guarantee is for; `records` counts these
+    unit: str = "record"  # whom its guarantee is for, and what `records` counts
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def pack(message: Question | Answer) -> RecordDict:
 def unpack(kind: type[M], content: RecordDict, *, limit: int) -> M:
     """The message in `content`, if it is one and its record has at most `limit` bytes."""
     try:
-        values: dict[str, Any] = dict(content["fedfdp"])
+        values = dict(content["fedfdp"])
         arrays = content.array_records.get("record")
         array = arrays["record"] if arrays is not None else None
         known = {f.name: f.type for f in dataclasses.fields(kind) if f.name != "record"}

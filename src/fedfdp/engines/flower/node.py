@@ -1,4 +1,4 @@
-"""A data holder's side: it answers questions within its owner's policy, and pays its own ledger before it computes.
+"""A data holder's side: it answers questions within its owner's policy, and charges its own ledger before it computes.
 
 Ledger and memory are on its disk before an answer leaves. It never runs code that came over the network, and what goes
 wrong while records are read is told to its owner alone: an error's text may hold what is in them.
@@ -11,19 +11,19 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
+from fedfdp.algorithms.base import Broadcast
 from fedfdp.core import files, records
 from fedfdp.core.errors import BudgetError, DataError, RunError, SettingError
 from fedfdp.core.records import Weights
 from fedfdp.data import Federation
 from fedfdp.engines.flower import checks, memory
 from fedfdp.engines.flower.judging import Evaluations, check_apart
-from fedfdp.engines.flower.messages import COULD_NOT, Answer, Hello, Judge, Question
+from fedfdp.engines.flower.messages import COULD_NOT, Answer, Hello, Judge, Question, Status
 from fedfdp.engines.flower.policy import NodeConfig, RefusalError
 from fedfdp.engines.flower.terms import Terms, build_model, check_size, frozen_digest, learner_of, try_out
 from fedfdp.engines.local import LocalEngine
-from fedfdp.privacy.ledger.ledger import Ledger, LedgerBook
+from fedfdp.privacy.ledger import Ledger, LedgerBook
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
 
@@ -31,7 +31,7 @@ log = logging.getLogger("fedfdp.node")
 
 LEDGER, STOPPED = "ledger.jsonl", "stopped"
 
-# What may be said of a question before any record is read: it depends on the question and on what is public.
+# Errors whose text may be sent while no record was read: it depends on the question and on what is public.
 _SAYABLE = (RefusalError, SettingError, DataError, BudgetError)
 
 
@@ -56,7 +56,7 @@ class Node(AbstractContextManager["Node"]):
         if self.policy.evaluate:
             check_apart(self.data, split_given=split_given)
         self.evaluations = Evaluations(self.folder, self.policy.evaluations)
-        # The ledger belongs to the holder, whatever its records are by now and whoever asks: nothing begins it anew.
+        # The ledger belongs to the holder: it goes on, whatever the records are by now and whoever asks.
         self.book = LedgerBook.open(
             self.folder / LEDGER,
             data=f"all records of {self.name}",
@@ -87,9 +87,10 @@ class Node(AbstractContextManager["Node"]):
     def answer(self, question: Question) -> Answer:
         """The answer to any question; one that is not allowed, or makes no sense, is refused with the reason.
 
-        In two steps. The first depends on the question and on what is public, so that its errors may be said. The
-        second reads records: whatever goes wrong there, the coordinator is told the same, once, until the owner has
-        seen to it. That it went wrong at all may depend on a record, and is worth a bit to who provoked it.
+        It is made in two steps. The first depends on the question and on what is public, so its errors may be sent. The
+        second reads records: whatever goes wrong there, the coordinator is told that the node could not answer, and
+        the node takes part in no further round until its owner has looked. That anything went wrong may depend on a
+        record: a coordinator that could provoke it round after round would learn a bit each time.
         """
         try:
             compute = self._prepare(question)
@@ -127,18 +128,25 @@ class Node(AbstractContextManager["Node"]):
             return self._prepare_judging(question, agreed)
         return self._prepare_training(question, agreed)
 
-    def _reply(self, question: Question, record: bytes = b"", status: Any = "ok", reason: str = "") -> Answer:
+    def _reply(self, question: Question, record: bytes = b"", status: Status = "ok", reason: str = "") -> Answer:
         policy = self.policy
         rule = {"accountant": policy.accountant, "budget": policy.epsilon, "delta": policy.delta}
         spent = json.dumps({"history": self.ledger.history, **rule})
         return Answer(status, question.run, question.round, reason=reason, spent=spent, record=record)
 
     def _hello(self) -> bytes:
-        """No terms are needed to say who one is."""
+        """What the node says of itself; no terms are needed for it."""
         whole = self.federation
-        shape, outputs = whole.input_shape, whole.outputs
-        tokens = not whole.x.is_floating_point()
-        said = Hello(self.name, self.data.size, shape, whole.classes, outputs, self.policy.evaluate, tokens, whole.unit)
+        said = Hello(
+            self.name,
+            self.data.size,
+            whole.input_shape,
+            whole.classes,
+            whole.outputs,
+            self.policy.evaluate,
+            whole.tokens,
+            whole.unit,
+        )
         return records.to_bytes(said)
 
     def _agree(self, text: str) -> _Agreed:
@@ -147,8 +155,7 @@ class Node(AbstractContextManager["Node"]):
             self.policy.check_names(terms)
             method, privacy, whole = terms.method(), terms.dpsgd(), self.federation
             method.check_privacy(privacy)
-            shape, outputs = whole.input_shape, whole.outputs
-            tokens = not whole.x.is_floating_point()
+            shape, outputs, tokens = whole.input_shape, whole.outputs, whole.tokens
             check_size(terms.model, input_shape=shape, outputs=outputs, most=self.policy.max_weights)
             model = build_model(
                 terms.model,
@@ -173,7 +180,7 @@ class Node(AbstractContextManager["Node"]):
                 book=None if privacy is None else self.book,
                 fused=False,
             )
-            self._agreed = {text: _Agreed(engine, learner.initial())}  # one run at a time
+            self._agreed = {text: _Agreed(engine, learner.initial())}  # of the latest run only
         return self._agreed[text]
 
     def _prepare_training(self, question: Question, agreed: _Agreed) -> Callable[[], Answer]:
@@ -181,11 +188,11 @@ class Node(AbstractContextManager["Node"]):
         broadcast = checks.read(method.Message, question.record, agreed.template)
         if broadcast.round != question.round:
             raise DataError(f"a broadcast of round {broadcast.round} in a question about round {question.round}")
-        run = records.digest(question.run, question.terms)  # what is remembered is of one run under one set of terms
+        run = records.digest(question.run, question.terms)  # a memory is of one run under one set of terms
         known = self.remembered.settled(run, question.last)
         before = records.from_bytes(method.Memory, known.memory) if known.memory else method.memory()
         request = records.digest(broadcast, question.run, question.terms, before)
-        if request == known.request:  # the same bytes again: nothing new is released
+        if request == known.request:  # it gets the same bytes again: nothing new is released
             log.info("round %s: answered again, free", question.round)
             return lambda: self._reply(question, known.upload)
         if engine.privacy is not None:
@@ -195,7 +202,9 @@ class Node(AbstractContextManager["Node"]):
                 return lambda: self._unable(question)
         return lambda: self._train(question, agreed, broadcast, before, (run, request))
 
-    def _train(self, question: Question, agreed: _Agreed, broadcast: Any, before: Any, key: tuple[str, str]) -> Answer:
+    def _train(
+        self, question: Question, agreed: _Agreed, broadcast: Broadcast, before: object, key: tuple[str, str]
+    ) -> Answer:
         uploaded = list(agreed.engine.round(broadcast, {self.name: before}))
         if not uploaded:
             return self._unable(question)

@@ -23,7 +23,7 @@ from fedfdp.privacy.ledger.ledger import Ledger, in_words
 
 @dataclass(frozen=True)
 class Policy:
-    """What may leave the node. ε is for all runs together, as long as its folder lives."""
+    """What may leave the node. ε is for all runs together, for as long as the node's folder is kept."""
 
     epsilon: float = 3.52  # the most that may be spent
     delta: float = 1e-5  # the δ of that ε
@@ -36,7 +36,7 @@ class Policy:
     max_weights: Annotated[int, ranges.ALLOWED_WEIGHTS] = 10**8  # the size of a model by name, trained or not
     accountant: Literal["pld", "rdp", "filter"] = "pld"  # of the node's ledger; filter takes rounds of different prices
     evaluate: bool = False  # whether exact results on the test records may leave the node
-    evaluations: Annotated[int, ranges.ALLOWED_ANSWERS] = 1000  # of those, how many in all, as long as its folder lives
+    evaluations: Annotated[int, ranges.ALLOWED_ANSWERS] = 1000  # of those, how many in all, in all runs
     without_privacy: bool = False  # whether training without noise is allowed
     unsafe_seeded: bool = False  # whether a coordinator's seed may decide noise: on this machine only
 
@@ -49,10 +49,10 @@ class Policy:
             require(known, "policy.algorithms", name, f"among {', '.join(ALGORITHMS)}, or package.module:Class")
 
     def check_names(self, terms: Terms) -> None:
-        """Before anything is looked up: a name that is not listed is not even imported."""
+        """Refuses before anything is looked up: a name that is not listed is not even imported."""
         _refuse(terms.algorithm.get("name") in self.algorithms, "algorithms", terms.algorithm.get("name"))
         _refuse(terms.model.get("name") in self.models, "models", terms.model.get("name"))
-        if ":" in str(terms.model.get("name")):  # the owner's own code is called as the owner says
+        if ":" in str(terms.model.get("name")):  # the owner's own code is called with the owner's arguments
             given, allowed = terms.model.get("arguments") or {}, self.arguments.get(str(terms.model.get("name")), {})
             _refuse(given == json.loads(json.dumps(allowed)), "arguments", given)
         _refuse(terms.seed is None or self.unsafe_seeded, "unsafe_seeded", "a configured seed")
@@ -60,7 +60,7 @@ class Policy:
             _refuse(self.without_privacy, "without_privacy", "training without privacy")
 
     def check_price(self, events: tuple[Event, ...], privacy: DPSGD, method: Algorithm, ledger: Ledger) -> None:
-        """The round's noise and sampling; and, except under a filter, that its price is the one agreed at the start.
+        """Checks the round's noise and sampling; and, except under a filter, that it costs what the first round did.
 
         A coordinator that chooses σ or q by what it has seen is adaptive: only the filter's bound holds then.
         """
@@ -91,7 +91,7 @@ class NodeData(Facts):
     loader: str | None = None  # package.module:function that returns x, y and, where the split is given, x_test, y_test
     config: str | None = None  # a run's config, of whose federation this is …
     part: int | None = None  # … the client at this position
-    test_fraction: float | None = None  # held back at random, where the split is not given; None: a quarter
+    test_fraction: float | None = None  # of the records, held back at random if no split is given; None: a quarter
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,7 +109,7 @@ class NodeData(Facts):
             raise SettingError("data.classes", self.classes, "a loader gives class numbers", "give how many there are")
 
     def _check_used(self) -> None:
-        """A setting that would be passed over is refused; what kind of file takes which is known where it is read."""
+        """Refuses a setting that would have no effect; which kind of file takes which is checked when it is read."""
         if self.file is not None:
             useless, why = {"estimate"}, "no node estimates a range by itself"
         elif self.loader is not None:

@@ -21,7 +21,7 @@ HELLO_SECONDS = 60.0
 
 
 def _kind(hello: Hello) -> tuple[object, ...]:
-    """What must be the same at all nodes."""
+    """What all nodes must have in common."""
     return hello.input_shape, hello.classes, hello.outputs, hello.tokens, hello.unit
 
 
@@ -73,7 +73,7 @@ class Roster:
         return {"names": list(self.names), "train": self.sizes, "test": None, "classes": None}
 
     def refresh(self) -> None:
-        """Asks those who are there and have not introduced themselves."""
+        """Asks the nodes that are there, and have not said hello yet, what they have."""
         ids, known = self.exchange.ids, set(self.hellos)
         expected = {node: name for name, node in ids.items()}
         fresh = {node for node in self.exchange.present() if expected.get(node) not in known}
@@ -107,7 +107,7 @@ class Roster:
         log.info("%s is here with %s records", hello.name, f"{hello.records:,}")
 
     def gather(self, enough: int, wait: float, *, say: Callable[[str], None]) -> None:
-        """Waits for every node, and once the time is over goes on with those that came, if they are enough."""
+        """Waits for every node; when the time is over, goes on with those that came if they are enough."""
         end, told = time.monotonic() + wait, -1
         while len(self.hellos) < len(self.names):
             self.refresh()

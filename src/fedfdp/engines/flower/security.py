@@ -1,6 +1,6 @@
-"""Keys and certificates: a certificate authority for one deployment, the coordinator's certificate, a key a node.
+"""Keys and certificates: an authority for one deployment, the coordinator's certificate, a key for each node.
 
-Private keys are written for their owner's eyes alone, and never overwritten.
+Private keys can be read by their owner alone, and are never overwritten.
 """
 
 import datetime
@@ -30,12 +30,12 @@ class Certificates:
 
 
 def make_certificates(folder: Path, hosts: list[str], *, days: int = DAYS) -> Certificates:
-    """A new authority in `folder`, and a certificate for these names and addresses signed by it.
+    """A new authority in `folder`, and a certificate for these names and addresses that it has signed.
 
-    The authority's own key is used once and forgotten: nothing else can be signed by it.
+    The authority's own key is used once and not kept: nothing else can be signed with it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    authority_key, server_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    authority_key, server_key = new_key(), new_key()
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedfdp deployment")])
     authority = (
         _builder(issuer, issuer, authority_key.public_key(), days)
@@ -66,7 +66,7 @@ def make_certificates(folder: Path, hosts: list[str], *, days: int = DAYS) -> Ce
 
 def make_node_key(path: Path) -> Path:
     """A node's key pair in OpenSSH's form: `path` stays with the node, `path`.pub goes to the coordinator."""
-    key = ec.generate_private_key(ec.SECP384R1())
+    key = new_key()
     path.parent.mkdir(parents=True, exist_ok=True)
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
@@ -77,10 +77,18 @@ def make_node_key(path: Path) -> Path:
     return public
 
 
-def read_public_key(path: Path) -> bytes:
-    """A node's public key as Flower compares it."""
-    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+def new_key() -> ec.EllipticCurvePrivateKey:
+    """Of the curve that Flower uses."""
+    return ec.generate_private_key(ec.SECP384R1())
 
+
+def key_bytes(key: ec.EllipticCurvePublicKey) -> bytes:
+    """A public key as Flower compares it."""
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def read_public_key(path: Path) -> bytes:
+    """The public key in a node's file, as Flower compares it."""
     try:
         content = path.read_bytes()
         load = ssh.load_ssh_public_key if content.startswith(b"ecdsa-") else serialization.load_pem_public_key
@@ -89,8 +97,7 @@ def read_public_key(path: Path) -> bytes:
         raise SettingError("flower.nodes", str(path), f"no public key: {error}", _KEY_FIX) from None
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise SettingError("flower.nodes", str(path), "an elliptic-curve public key is needed", _KEY_FIX)
-    found: bytes = public_key_to_bytes(key)
-    return found
+    return key_bytes(key)
 
 
 def read_private_key(path: Path) -> ec.EllipticCurvePrivateKey:

@@ -9,7 +9,7 @@ from fedfdp.core.errors import SettingError
 
 @dataclass(frozen=True)
 class Flower:
-    """Settings of a run across machines. A run on this machine alone has no use for them."""
+    """Settings of a run across machines. A run in one process does not use them."""
 
     address: str = "127.0.0.1:9092"  # host:port where the coordinator listens
     nodes: dict[str, str] = field(default_factory=dict)  # name → file of its public key, in the order of summation
@@ -58,7 +58,7 @@ class Flower:
 
 
 def loopback(host: str) -> bool:
-    """Whether this name or address never leaves the machine."""
+    """Whether what is sent to this name or address stays on the machine."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

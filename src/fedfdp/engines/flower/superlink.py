@@ -1,7 +1,8 @@
 """Flower's SuperLink inside the coordinator's process: the nodes' API alone, over TLS, for registered keys only.
 
 A stock SuperLink serves its control API on the same port, where whoever reaches it can register nodes and start runs.
-Here nothing but the fleet API listens, and what arrives is counted before it is kept.
+Here nothing but the fleet API listens, and what arrives is counted before it is kept. The only file of a coordinator's
+process that uses Flower's internals.
 """
 
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
-from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID
+from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID, ErrorCode
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullAppMessagesResponse
 from flwr.server.superlink.linkstate import LinkState
 from flwr.serverapp import Grid
@@ -37,7 +38,8 @@ from fedfdp.engines.flower.security import Certificates, read_public_key
 from fedfdp.engines.flower.settings import Flower
 
 REQUEST_BYTES = 16 * 2**20  # Flower cuts arrays into pieces of 5 MiB
-TASK_BEAT = 10.0
+TASK_BEAT = 10.0  # seconds
+EXPIRED = ErrorCode.MESSAGE_UNAVAILABLE  # the error of a question whose time is up
 
 
 @dataclass
@@ -47,8 +49,8 @@ class Meter:
     allowance: int = REQUEST_BYTES
     sent: dict[int, int] = field(default_factory=dict)
     over: set[int] = field(default_factory=set)
-    seen: dict[int, float] = field(default_factory=dict)  # any request …
-    pulled: dict[int, float] = field(default_factory=dict)  # … and asking for work
+    seen: dict[int, float] = field(default_factory=dict)  # by any request
+    pulled: dict[int, float] = field(default_factory=dict)  # by asking for work
 
     def begin(self, allowance: int) -> None:
         self.allowance = allowance
@@ -56,7 +58,7 @@ class Meter:
         self.over.clear()
 
     async def __call__(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """Runs after the node's signature was verified, so none can use up what another may send."""
+        """Called once the node's signature was verified, so that none can use up what another may send."""
         message = getattr(request.state, "protobuf_request", None)
         if message is not None and hasattr(message, "node"):
             node, call, now = message.node.node_id, request.url.path.rpartition("/")[2], time.monotonic()
@@ -88,7 +90,7 @@ class _Direct:
         self.state, self.task = state, task
 
     def PullMessages(self, request: PullAppMessagesRequest) -> PullAppMessagesResponse:  # noqa: N802
-        """Only what has arrived whole: Flower would wait here for the rest, and all other nodes with it."""
+        """The messages that have arrived whole. Flower would wait here for the rest, and all other nodes with it."""
         whole = [message for message in request.message_ids if self._whole(message)]
         if not whole:
             return PullAppMessagesResponse()
@@ -100,7 +102,7 @@ class _Direct:
     def _whole(self, message_id: str) -> bool:
         reply = self.state.message_ins_id_to_message_res_id.get(message_id)
         if reply is None:
-            return True  # none yet, or one that the SuperLink makes itself: the node is gone, the time is up
+            return True  # there is none yet, or the SuperLink makes one itself: the node is gone, or the time is up
         tree = self.state.object_store.get_object_tree(reply)
         return all(self.state.object_store.get(part.object_id) for part in iterate_object_tree(tree))
 

@@ -1,6 +1,6 @@
 """The settings a coordinator proposes to the nodes: method, privacy, model. Parsed only after the node's policy agreed.
 
-A name with a colon would be imported: it never is, unless the node's owner listed it.
+A name with a colon is imported only if the node's owner listed it.
 """
 
 import json
@@ -23,14 +23,14 @@ from fedfdp.privacy.dpsgd import DPSGD
 
 @dataclass(frozen=True)
 class Terms:
-    """What a round is to be computed with. `seed` is None in every real deployment."""
+    """What rounds are to be computed with. `seed` is None in every real deployment."""
 
     algorithm: dict[str, Any]
     model: dict[str, Any]
     privacy: dict[str, Any] | None
     seed: int | None
-    start: int = 0  # what the model's weights are initialised from; it matters where some of them are frozen
-    frozen: str = ""  # the digest of what is not trained: it is not sent, so both sides must have the same
+    start: int = 0  # the seed of the model's first weights, which matters where some of them are frozen
+    frozen: str = ""  # the digest of what is not trained: that is not sent, and both sides must have the same
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < 2**63:
@@ -74,7 +74,7 @@ def build_model(
     seed: int,
     tokens: bool = False,
 ) -> nn.Module:
-    """The model of these terms. What is trained of it comes with the broadcast."""
+    """The model of these terms; its trained weights come with each broadcast."""
     made = parse(Model, model, "model").build(input_shape=input_shape, outputs=outputs, seed=seed)
     classification = classes is not None
     check_output(made, input_shape=input_shape, outputs=outputs, classification=classification, tokens=tokens)
@@ -82,7 +82,7 @@ def build_model(
 
 
 def check_size(model: dict[str, Any], *, input_shape: tuple[int, ...], outputs: int, most: int) -> None:
-    """Raises for a built-in model of more weights than that, before any memory is taken for them."""
+    """Raises for a built-in model of more than `most` weights, before any memory is taken for them."""
     wanted = parse(Model, model, "model")
     if ":" in wanted.name:
         return
@@ -94,7 +94,7 @@ def check_size(model: dict[str, Any], *, input_shape: tuple[int, ...], outputs: 
 
 
 def try_out(learner: Learner, privacy: DPSGD, *, input_shape: tuple[int, ...], target: Tensor, tokens: bool) -> None:
-    """Raises where the private step cannot take the model, by made-up records: before a real one is read."""
+    """Tries the private step on made-up records: raises where it cannot take the model, before a real one is read."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         shape = (3, *input_shape)
@@ -104,7 +104,7 @@ def try_out(learner: Learner, privacy: DPSGD, *, input_shape: tuple[int, ...], t
 
 
 def frozen_digest(model: nn.Module) -> str:
-    """Equal exactly where all that is not trained is: frozen parameters and buffers."""
+    """Of all that is not trained: frozen parameters and buffers. Equal exactly where they are."""
     frozen = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
     return digest(frozen, dict(model.named_buffers()))
 

@@ -1,6 +1,7 @@
 """A node's connection: it asks the SuperLink for questions over TLS, signed with its key, and sends its answers.
 
-It speaks Flower's fleet protocol and fetches no app: what runs here is what is installed here.
+It speaks Flower's fleet protocol and fetches no app: only installed code runs. The only file of a node's process that
+uses Flower's internals.
 """
 
 import logging
@@ -37,7 +38,6 @@ from flwr.supercore.inflatable.inflatable_utils import (
     push_objects,
 )
 from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
@@ -45,12 +45,12 @@ from fedfdp.core.errors import RunError
 from fedfdp.engines.flower.messages import reply_to
 from fedfdp.engines.flower.node import Node
 from fedfdp.engines.flower.policy import NodeConfig
-from fedfdp.engines.flower.security import read_private_key
+from fedfdp.engines.flower.security import key_bytes, new_key, read_private_key
 
 log = logging.getLogger("fedfdp.node")
 
-HEARTBEAT = 10.0
-RETRY = (0.5, 1.0, 2.0, 5.0, 10.0)
+HEARTBEAT = 10.0  # seconds
+RETRY = (0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before the first, second, … attempt to connect again
 
 
 class UnknownNodeError(RunError):
@@ -58,7 +58,7 @@ class UnknownNodeError(RunError):
 
 
 class Connection:
-    """A node at a SuperLink, once it is activated."""
+    """An activated node at a SuperLink."""
 
     def __init__(self, client: FleetHttpClient, public_key: bytes, *, register: bool) -> None:
         self.client = client
@@ -69,7 +69,7 @@ class Connection:
         self.node = NodeId(node_id=client.ActivateNode(request).node_id)
 
     def receive(self) -> Message | None:
-        """The next question, whole, if there is one."""
+        """The next question with all its parts, if there is one."""
         found = self.client.PullMessages(PullMessagesRequest(node=self.node))
         if not found.messages_list:
             return None
@@ -100,7 +100,7 @@ class Connection:
 
     @contextmanager
     def alive(self) -> Iterator[None]:
-        """Says so every few seconds, also while a round is computed; at the end, that the node leaves."""
+        """Sends heartbeats, also while a round is computed; at the end, says that the node leaves."""
         ended = threading.Event()
 
         def beat() -> None:
@@ -120,18 +120,19 @@ class Connection:
 
 
 def serve(node: Node, *, poll: float = 0.5, parent: int | None = None) -> None:
-    """Answers questions for as long as the process lives; comes back after the coordinator was away.
+    """Answers questions for as long as the process lives, and connects again after the coordinator was away.
 
-    With `parent`, it ends together with that process.
+    With `parent`, it ends together with the process of that id.
     """
     config, failures, known = node.config, 0, False
-    private, public = _keys(config)
+    private = new_key() if config.key is None else read_private_key(Path(config.key))
+    public = private.public_key()
     interceptors = [RuntimeVersionHttpInterceptor(component_name="SuperNode"), NodeAuthHttpInterceptor(private, public)]
     authority = None if config.plain_text else str(Path(config.certificate or ""))
     with FleetHttpClient.from_server_address(config.server, config.plain_text, authority, interceptors) as client:
         while True:
             try:
-                connection = Connection(client, public_key_to_bytes(public), register=config.key is None)
+                connection = Connection(client, key_bytes(public), register=config.key is None)
                 log.info("%s is connected to %s", node.name, config.server)
                 failures, known = 0, True
                 with connection.alive():
@@ -155,9 +156,9 @@ def _attend(node: Node, connection: Connection, *, poll: float, parent: int | No
 
 
 def _deliver(reply: Message, connection: Connection) -> None:
-    """Sends an answer, a second time if the coordinator lost it halfway: it was restarted, or took its time.
+    """Sends an answer, and once more where the coordinator lost it halfway because it was restarted or slow.
 
-    An answer that is not taken ends nothing: the round is paid for, and asked again it has the same answer.
+    An answer that is not taken does not end the node: the round is paid for, and asked again it has the same answer.
     """
     for last in (False, True):
         try:
@@ -172,7 +173,7 @@ def _deliver(reply: Message, connection: Connection) -> None:
 
 
 def _explain(error: Exception, config: NodeConfig, *, known: bool, first: bool) -> None:
-    """What only a person can set right ends the node; everything else is waited out, a new coordinator too."""
+    """Raises for what only a person can set right; everything else is tried again, also a coordinator that is away."""
     if isinstance(error, httpx.HTTPStatusError) and not known:
         raise UnknownNodeError(
             f"{config.server} does not let {config.name!r} in ({error.response.status_code}); "
@@ -182,14 +183,6 @@ def _explain(error: Exception, config: NodeConfig, *, known: bool, first: bool) 
         raise RunError(f"certificate = {config.certificate!r}: {config.server} is not signed by it; ask for its ca.crt")
     if first:
         log.warning("%s cannot be reached (%s); trying again", config.server, error)
-
-
-def _keys(config: NodeConfig) -> tuple:  # type: ignore[type-arg]
-    if config.key is None:
-        keys: tuple = generate_key_pairs()  # type: ignore[type-arg]
-        return keys
-    private = read_private_key(Path(config.key))
-    return private, private.public_key()
 
 
 def _orphaned(parent: int | None) -> bool:
