@@ -93,16 +93,16 @@ def get(
 def show(
     name: Annotated[str, typer.Argument(help="A dataset, as `fedfdp data list` names it.")],
     clients: Annotated[
-        int | None, typer.Option(help="Data holders; 10, or a column's values.", show_default=False)
+        int | None, typer.Option(help="How many; 10, or one per value of the column.", show_default=False)
     ] = None,
     beta: Annotated[float, typer.Option(help="Dirichlet's β: 0.1 very unequal, 100 nearly equal.")] = 0.1,
     partition: Annotated[str, typer.Option(help="dirichlet, iid, shards or column.")] = "dirichlet",
     shards_per_client: Annotated[int, typer.Option(help="For shards.")] = 2,
     column: Annotated[
-        str | None, typer.Option(help="For column: whose values name the holders, such as label.")
+        str | None, typer.Option(help="For column: its values are the clients; for example label.")
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed deals the same way.")] = 0,
-    fraction: Annotated[float, typer.Option(help="Take this part of the records only.")] = 1.0,
+    fraction: Annotated[float, typer.Option(help="Use only this part of the records.")] = 1.0,
     folder: Folder = None,
     cache: Cache = None,
     png: Annotated[Path | None, typer.Option(help="Draw it into this file.", show_default=False)] = None,

@@ -13,7 +13,7 @@ def export(
         typer.Option(help=".safetensors, .pt (TorchScript), .pt2 (torch.export) or .onnx.", show_default=False),
     ] = None,
 ) -> None:
-    """Write a run's model for use elsewhere; none: the run's name with .safetensors, here.
+    """Write a run's model for use elsewhere; by default as RUN.safetensors in the current folder.
 
     For example: fedfdp export runs/mine --to mine.pt2. In Python: fedfdp.load("runs/mine").
     """

@@ -10,8 +10,8 @@ import typer
 
 def predict(
     run: Annotated[Path, typer.Argument(help="A finished run's folder.")],
-    file: Annotated[Path, typer.Argument(help="Records like the run's; or a .npz file with x.")],
-    out: Annotated[Path | None, typer.Option(help="Write CSV into this file; none: print it.")] = None,
+    file: Annotated[Path, typer.Argument(help="Records like those of the run, or a .npz file with x.")],
+    out: Annotated[Path | None, typer.Option(help="Write CSV into this file instead of printing it.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")] = False,
 ) -> None:
     """Predict: a class and its probability for each record, or a value in the target's own units."""

@@ -20,14 +20,14 @@ def reproduce(
             help="table1 … table7, figure-lambda, -clip, -sigma, -tradeoff, adaptive, tune-private, tune-nonprivate"
         ),
     ],
-    dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; as often as needed.")] = None,
-    methods: Annotated[str | None, typer.Option(help="Only these rows, with commas between them.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0, 1, …, each with a partition of its own.")] = 1,
+    dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; may be repeated.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Only these rows, separated by commas.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 0, 1, …, each with its own partition.")] = 1,
     scale: Annotated[
-        str, typer.Option(help="smoke (seconds), small (half a minute a run), full (the paper's).")
+        str, typer.Option(help="smoke (seconds), small (half a minute per run), full (as in the paper).")
     ] = "small",
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once; none: as many as cores.")] = None,
-    out: Annotated[Path, typer.Option(help="Where the runs are kept; what is done there is not done again.")] = Path(
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once; one per core if left out.")] = None,
+    out: Annotated[Path, typer.Option(help="Where the runs are kept; a run that is there is not run again.")] = Path(
         "runs/reproduce"
     ),
     log: Annotated[str | None, typer.Option(help="Also log to tensorboard or mlflow.")] = None,
@@ -36,7 +36,7 @@ def reproduce(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON, and nothing else.")] = False,
 ) -> None:
-    """Run a table or figure of the paper and set what was measured beside what was printed.
+    """Run a table or figure of the paper and compare what was measured with what was printed.
 
     For example: fedfdp reproduce table3 --dataset mnist --seeds 3
     """

@@ -20,18 +20,18 @@ def tune(
     set_: Annotated[list[str] | None, typer.Option("--set", help="section.setting=value, as often as needed.")] = None,
     grid: Annotated[
         list[str] | None,
-        typer.Option("--grid", help="section.setting=v1,v2,… to try, as often as needed; none: λ, κ, λ_s, η and C."),
+        typer.Option("--grid", help="section.setting=v1,v2,… to try; may be repeated. Default: λ, κ, λ_s, η and C."),
     ] = None,
     public: Annotated[
-        str | None, typer.Option(help="Tune on this public data set instead: the private one is not read.")
+        str | None, typer.Option(help="Tune on this public data set; the private one is not read.")
     ] = None,
     points: Annotated[
         float, typer.Option(min=0, help="Percent of accuracy that may be given up for a lower Ψ when choosing.")
     ] = 0.5,
-    eta: Annotated[int, typer.Option(min=2, help="One in so many settings goes on at each rung.")] = 3,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; none: one for each core.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the runs, to go on in; none: runs/tune.")] = None,
-    png: Annotated[Path | None, typer.Option(help="The picture; none: front.png in the folder.")] = None,
+    eta: Annotated[int, typer.Option(min=2, help="At each rung, one in so many settings goes on.")] = 3,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once; one per core if left out.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of runs, to continue in. Default: runs/tune.")] = None,
+    png: Annotated[Path | None, typer.Option(help="The picture. Default: front.png in that folder.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")] = False,
 ) -> None:
     """Find settings by measuring them: the front of accuracy, Ψ and the worst client."""

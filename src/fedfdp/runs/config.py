@@ -75,7 +75,7 @@ class TopLevel:
         every = self.eval_every
         require(every is None or every >= 1, "eval_every", every, "1 or more", "leave it out for about 15 looks")
         fits = self.threads is None or 1 <= self.threads <= 1024
-        require(fits, "threads", self.threads, "from 1 to 1024", "leave it out for one a core")
+        require(fits, "threads", self.threads, "from 1 to 1024", "leave it out for one per core")
         check_engine(self.engine)
         require(0 <= self.seed < 2**63, "seed", self.seed, "from 0 to 2^63 − 1", "0 is usual")
 
