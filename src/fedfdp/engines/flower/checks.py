@@ -15,7 +15,7 @@ from torch import Tensor
 from fedfdp.core import ranges, records
 from fedfdp.core import weights as w
 from fedfdp.core.errors import DataError, SettingError
-from fedfdp.core.records import Weights
+from fedfdp.core.records import WEIGHTS, Weights
 
 R = TypeVar("R")
 HEADROOM = 2**20  # for names and numbers beside the tensors
@@ -23,7 +23,7 @@ HEADROOM = 2**20  # for names and numbers beside the tensors
 
 def most_bytes(kind: type[Any], template: Weights) -> int:
     """The size that a record of this type can have with tensors like the model's: twice that is still let through."""
-    dicts = sum(hint == Weights for hint in typing.get_type_hints(kind).values())
+    dicts = sum(hint in WEIGHTS for hint in typing.get_type_hints(kind).values())
     model = sum(tensor.numel() * tensor.element_size() for tensor in template.values())
     return int(2 * max(dicts, 1) * model + HEADROOM)
 
@@ -61,7 +61,7 @@ def _check(value: Any, path: str, template: Weights) -> None:
     elif dataclasses.is_dataclass(value):
         hints = typing.get_type_hints(type(value))
         for f in dataclasses.fields(value):
-            check = _check_weights if hints[f.name] == Weights else _check
+            check = _check_weights if hints[f.name] in WEIGHTS else _check
             check(getattr(value, f.name), f"{path}.{f.name}", template)
 
 
@@ -75,7 +75,7 @@ def _check_weights(weights: Weights, path: str, template: Weights) -> None:
             raise DataError(
                 f"{path}.{name} is {found.dtype} {tuple(found.shape)}, not {expected.dtype} {tuple(expected.shape)}"
             )
-    if not w.all_finite(weights.values()):
+    if not w.all_finite(weights):
         raise DataError(f"{path} holds NaN or infinities")
 
 
