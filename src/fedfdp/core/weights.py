@@ -5,7 +5,7 @@ on the vector. Wherever weights are read, a dict of tensors is accepted too; wha
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 
 import torch
@@ -32,10 +32,10 @@ class Weights(Mapping[str, Tensor]):
         """A copy of these tensors, detached; what is `Weights` already is returned as it is."""
         if isinstance(named, Weights):
             return named
-        kinds = [(tensor.dtype, tensor.device) for tensor in named.values()]
-        distinct = list(dict.fromkeys(kinds))
-        shapes = tuple((name, tuple(tensor.shape)) for name, tensor in named.items())
-        return cls(shapes, homes=tuple(distinct.index(kind) for kind in kinds)).arrange(named)
+        kinds: dict[tuple[torch.dtype, torch.device], int] = {}
+        homes = tuple([kinds.setdefault((tensor.dtype, tensor.device), len(kinds)) for tensor in named.values()])
+        shapes = tuple([(name, tuple(tensor.shape)) for name, tensor in named.items()])
+        return cls(shapes, _joined(named.values(), homes), homes)
 
     def arrange(self, named: Mapping[str, Tensor]) -> "Weights":
         """The given tensors in the order and shapes of these weights; a copy only where they lie otherwise.
@@ -44,10 +44,8 @@ class Weights(Mapping[str, Tensor]):
         """
         if isinstance(named, Weights) and named.shapes == self.shapes and named.homes == self.homes:
             return named
-        parts: list[list[Tensor]] = [[] for _ in set(self.homes)]
-        for (name, shape), home in zip(self.shapes, self.homes, strict=True):
-            parts[home].append(named[name].detach().expand(shape).reshape(-1))
-        return Weights(self.shapes, tuple(torch.cat(part) for part in parts), self.homes)
+        tensors = [named[name].expand(shape) for name, shape in self.shapes]
+        return Weights(self.shapes, _joined(tensors, self.homes), self.homes)
 
     def typed_as(self, other: Mapping[str, Tensor]) -> "Weights":
         """Each tensor in the dtype that the other weights have under its name; the same object where none differs."""
@@ -61,9 +59,12 @@ class Weights(Mapping[str, Tensor]):
         sizes: list[list[int]] = [[] for _ in self.vectors]
         for (_, shape), home in zip(self.shapes, self.homes, strict=True):
             sizes[home].append(math.prod(shape))
-        parts = [iter(torch.split(vector, each)) for vector, each in zip(self.vectors, sizes, strict=True)]
-        named = zip(self.shapes, self.homes, strict=True)
-        return {name: next(parts[home]).view(shape) for (name, shape), home in named}
+        parts = [iter(vector.split_with_sizes(each)) for vector, each in zip(self.vectors, sizes, strict=True)]
+        tensors = {}
+        for (name, shape), home in zip(self.shapes, self.homes, strict=True):
+            part = next(parts[home])
+            tensors[name] = part if len(shape) == 1 else part.view(shape)
+        return tensors
 
     def __getitem__(self, name: str) -> Tensor:
         return self._tensors[name]
@@ -94,8 +95,8 @@ def each(operation: Callable[..., Tensor], first: Mapping[str, Tensor], *others:
     It must treat every number by itself, as a sum or a square root does.
     """
     first = Weights.of(first)
-    columns = zip(first.vectors, *(first.arrange(other).vectors for other in others), strict=True)
-    return Weights(first.shapes, tuple(operation(*vectors) for vectors in columns), first.homes)
+    beside = [first.arrange(other).vectors for other in others]
+    return Weights(first.shapes, tuple(map(operation, first.vectors, *beside)), first.homes)
 
 
 def zeros_like(weights: Mapping[str, Tensor]) -> Weights:
@@ -147,6 +148,14 @@ def size(weights: Mapping[str, Tensor]) -> int:
 
 def all_finite(weights: Mapping[str, Tensor]) -> bool:
     return all(bool(torch.isfinite(tensor).all()) for tensor in weights.values())
+
+
+def _joined(tensors: Iterable[Tensor], homes: tuple[int, ...]) -> tuple[Tensor, ...]:
+    """One vector for each home, with the numbers of the tensors that belong there, one after the other."""
+    parts: list[list[Tensor]] = [[] for _ in set(homes)]
+    for tensor, home in zip(tensors, homes, strict=True):
+        parts[home].append(tensor.flatten())
+    return tuple(torch.cat(part).detach() for part in parts)
 
 
 def _same(tensor: Tensor, other: object) -> bool:
