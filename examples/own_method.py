@@ -21,7 +21,7 @@ from fedfdp.core.records import Weights
 class Velocity:
     """What a client remembers: tensors, numbers, strings, dicts and dataclasses of them can be kept and sent."""
 
-    v: Weights = field(default_factory=dict)
+    v: Weights = field(default_factory=Weights)
 
 
 @dataclass(frozen=True, kw_only=True)

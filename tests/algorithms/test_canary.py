@@ -178,7 +178,7 @@ def check_fields(method: Algorithm, upload: Any, other: Any, watched: Watched) -
 
 
 def distance(one: Any, other: Any) -> float:
-    if isinstance(one, dict):
+    if isinstance(one, w.Weights):
         return w.squared_norm(w.subtract(one, other)) ** 0.5
     if isinstance(one, str):
         return float(one != other)

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from fedfdp.core.identity import examine, identity, remembered
+from fedfdp.core.weights import Weights
 
 SCALE, TABLE = 1.0, {"weights": torch.ones(3)}
 HELPERS = SimpleNamespace(factor=2.0)
@@ -229,6 +230,12 @@ def test_what_cannot_be_read_is_like_nothing_else_and_is_named(tmp_path):
     for _ in range(5000):
         chain = [chain]
     assert "nested too deeply" in examine(chain, "loss").unknown
+
+
+def test_a_method_that_names_weights_is_the_same_as_when_they_were_a_dict():
+    for space in (first := {"Weights": Weights}, second := {"Weights": dict[str, torch.Tensor]}):
+        exec("def local(x):\n    def step(here: Weights) -> Weights: return here\n    return step(x)", space)
+    assert identity(first["local"]) == identity(second["local"])
 
 
 def test_things_within_themselves_come_to_an_end():

@@ -103,7 +103,7 @@ def test_a_reply_on_its_way_keeps_its_own_update_and_not_that_of_all_clients(dig
     run(digits, participation=Participation(stragglers=0.9, delay=3, asynchronous=True))
     updates = [reply.upload.update for reply in progress[-1].progress.late]
     assert updates
-    assert all(u.vector.untyped_storage().nbytes() == 4 * u.vector.numel() for u in updates)
+    assert all(u.vectors[0].untyped_storage().nbytes() == 4 * u.vectors[0].numel() for u in updates)
 
 
 def test_a_round_that_no_one_attends_does_not_end_the_run(digits):

@@ -23,7 +23,7 @@ class DynState(ServerState):
 
 @dataclass(frozen=True)
 class DynMemory:
-    h: Weights = field(default_factory=dict)  # h_i, which tends to ∇F_i; empty before the first round: zero
+    h: Weights = field(default_factory=Weights)  # h_i, which tends to ∇F_i; empty before the first round: zero
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,8 +31,8 @@ class Terms:
 class Seen:
     """What a client released at the weights of its last round: the first gradient and loss. Empty before any round."""
 
-    weights: Weights = field(default_factory=dict)
-    gradient: Weights = field(default_factory=dict)
+    weights: Weights = field(default_factory=Weights)
+    gradient: Weights = field(default_factory=Weights)
     loss: float = 0.0
 
 

@@ -32,7 +32,7 @@ class ScaffoldUpload(Upload):
 
 @dataclass(frozen=True)
 class ScaffoldMemory:
-    control: Weights = field(default_factory=dict)  # c_i; empty before the first round, which means zero
+    control: Weights = field(default_factory=Weights)  # c_i; empty before the first round, which means zero
 
 
 @dataclass(frozen=True, kw_only=True)

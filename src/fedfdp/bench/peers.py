@@ -73,7 +73,7 @@ class StepPeer:
         pass
 
     def weights(self) -> Weights:
-        return {name: p.detach().clone() for name, p in self.parameters.items()}
+        return Weights.of(self.parameters)
 
     def _noised_step(self, sums: list[Tensor]) -> None:
         """w ← w − η(Σ c_j g_j + σC·N(0, I))/B, from the clipped sums in the parameters' order."""
@@ -219,7 +219,7 @@ class Vmap(StepPeer):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
 
-        def loss(parameters: Weights, x: Tensor, y: Tensor) -> Tensor:
+        def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
             output = torch.func.functional_call(task.model, parameters, (x[None],))
             return functional.cross_entropy(output, y[None])
 
@@ -295,7 +295,7 @@ def unwrapped(model: nn.Module) -> Weights:
     for name in [name for name in found if ".qlinear." in name]:
         parts = [found.pop(name.replace(".qlinear.", f".{letter}linear.")) for letter in "qkv"]
         found[name.replace(".qlinear.", ".in_proj_")] = torch.cat(parts)
-    return found
+    return Weights.of(found)
 
 
 def backward(loss: Tensor) -> None:

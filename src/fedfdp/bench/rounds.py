@@ -168,7 +168,7 @@ class OpacusRound(Round):
             backward(losses.mean())
             self.optimizer.step()
             self.optimizer.zero_grad()
-            update = {name: p.detach() - start[name] for name, p in inner.named_parameters()}
+            update = w.subtract(dict(inner.named_parameters()), start)
             yield FDPUpload(data.name, len(data.train), update, self._released(losses.detach(), expected), None)
 
     def _released(self, losses: Tensor, expected: float) -> float:

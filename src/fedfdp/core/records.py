@@ -8,6 +8,7 @@ import hashlib
 import json
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import safetensors
@@ -16,12 +17,13 @@ import torch
 from torch import Tensor
 
 from fedfdp.core.errors import DataError
-from fedfdp.core.weights import Weights, flat
+from fedfdp.core.weights import Weights
 
-__all__ = ["Weights", "digest", "from_bytes", "to_bytes"]
+__all__ = ["WEIGHTS", "Weights", "digest", "from_bytes", "to_bytes"]
 
 R = TypeVar("R")
 
+WEIGHTS = (Weights, dict[str, Tensor])  # a field of either type holds tensors by parameter name
 _HEADER = "record"
 _SCALARS = (bool, int, float, str, type(None))
 
@@ -87,7 +89,7 @@ def _encode(value: object, path: str, tensors: dict[str, Tensor]) -> Any:
     if dataclasses.is_dataclass(value):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         return {name: _encode(item, f"{path}/{name}", tensors) for name, item in fields.items()}
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {name: _encode(item, f"{path}/{name}", tensors) for name, item in value.items()}
     if isinstance(value, tuple | list):
         return [_encode(item, f"{path}/{i}", tensors) for i, item in enumerate(value)]
@@ -110,9 +112,10 @@ def _decode(kind: Any, value: Any, path: str, tensors: dict[str, Tensor]) -> Any
             raise ValueError(f"{path}/{min(unknown)} is not part of it")
         fields = {name: _decode(hints[name], item, f"{path}/{name}", tensors) for name, item in value.items()}
         return typing.cast(Any, kind)(**fields)
+    if kind is Weights:
+        return Weights.of(_decode(dict[str, Tensor], value, path, tensors))
     if origin is dict:
-        decoded = {name: _decode(arguments[1], item, f"{path}/{name}", tensors) for name, item in value.items()}
-        return flat(decoded) if arguments[1] is Tensor and decoded else decoded
+        return {name: _decode(arguments[1], item, f"{path}/{name}", tensors) for name, item in value.items()}
     if origin is tuple:
         return tuple(_decode(arguments[0], item, f"{path}/{i}", tensors) for i, item in enumerate(value))
     if kind is float and isinstance(value, int) and not isinstance(value, bool):

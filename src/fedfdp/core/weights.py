@@ -1,162 +1,164 @@
-"""Weights, which are dicts of tensors by parameter name, and arithmetic on them. Only what ends in _ changes an input.
+"""Weights, which are tensors by parameter name, and arithmetic on them. Only what ends in _ changes an input.
 
-Where the tensors are views of one vector (`Flat`), an operation on all of them is one on the vector. The numbers are
-the same to the last bit: every operation here treats each weight by itself.
+The tensors lie one after the other in one vector, and every operation treats each number by itself: it is one operation
+on the vector. Wherever weights are read, a dict of tensors is accepted too; what is returned is always `Weights`.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
-Weights = dict[str, Tensor]
-Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]  # the name and shape of each tensor, in order
 
 
-class Flat(Weights):
-    """Weights that lie one after the other in one vector, cut into tensors when they are first asked for by name.
+class Weights(Mapping[str, Tensor]):
+    """Tensors by name, in one vector; in one vector per dtype and device where a model has several.
 
-    Which tensor has which name cannot be changed.
+    The tensors are views of the vectors, so their numbers can be changed. The names cannot.
     """
 
-    def __init__(self, vector: Tensor, shapes: Shapes) -> None:
-        super().__init__()
-        self.vector, self.shapes = vector, shapes
+    def __init__(
+        self, shapes: Shapes = (), vectors: tuple[Tensor, ...] = (), homes: tuple[int, ...] | None = None
+    ) -> None:
+        """`homes` says which of the vectors holds each tensor; without it, the first holds them all."""
+        self.shapes, self.vectors = shapes, vectors
+        self.homes = (0,) * len(shapes) if homes is None else homes
 
-    def like(self, vector: Tensor) -> "Flat":
-        return Flat(vector, self.shapes)
+    @classmethod
+    def of(cls, named: Mapping[str, Tensor]) -> "Weights":
+        """A copy of these tensors, detached; what is `Weights` already is returned as it is."""
+        if isinstance(named, Weights):
+            return named
+        kinds: dict[tuple[torch.dtype, torch.device], int] = {}
+        homes = tuple([kinds.setdefault((tensor.dtype, tensor.device), len(kinds)) for tensor in named.values()])
+        shapes = tuple([(name, tuple(tensor.shape)) for name, tensor in named.items()])
+        return cls(shapes, _joined(named.values(), homes), homes)
 
-    def _cut(self) -> Weights:
-        if not super().__len__():
-            parts = torch.split(self.vector, [math.prod(shape) for _, shape in self.shapes])
-            named = zip(self.shapes, parts, strict=True)
-            super().update((name, part.view(shape)) for (name, shape), part in named)
-        return super()  # type: ignore[return-value]
+    def arrange(self, named: Mapping[str, Tensor]) -> "Weights":
+        """The given tensors in the order and shapes of these weights; a copy only where they lie otherwise.
 
-    def __missing__(self, name: str) -> Tensor:
-        if super().__len__():
-            raise KeyError(name)
-        return self._cut().__getitem__(name)
+        A name that these weights do not have is left out; a name that is missing is a KeyError.
+        """
+        if isinstance(named, Weights) and named.shapes == self.shapes and named.homes == self.homes:
+            return named
+        tensors = [named[name].expand(shape) for name, shape in self.shapes]
+        return Weights(self.shapes, _joined(tensors, self.homes), self.homes)
+
+    def typed_as(self, other: Mapping[str, Tensor]) -> "Weights":
+        """Each tensor in the dtype that the other weights have under its name; the same object where none differs."""
+        theirs = other.vectors if isinstance(other, Weights) else other.values()
+        if len(self.vectors) == 1 and all(tensor.dtype == self.vectors[0].dtype for tensor in theirs):
+            return self
+        return Weights.of({name: tensor.to(other[name].dtype) for name, tensor in self.items()})
+
+    @cached_property
+    def _tensors(self) -> dict[str, Tensor]:
+        sizes: list[list[int]] = [[] for _ in self.vectors]
+        for (_, shape), home in zip(self.shapes, self.homes, strict=True):
+            sizes[home].append(math.prod(shape))
+        parts = [iter(vector.split_with_sizes(each)) for vector, each in zip(self.vectors, sizes, strict=True)]
+        tensors = {}
+        for (name, shape), home in zip(self.shapes, self.homes, strict=True):
+            part = next(parts[home])
+            tensors[name] = part if len(shape) == 1 else part.view(shape)
+        return tensors
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self.shapes)
 
     def __len__(self) -> int:
         return len(self.shapes)
 
-    def __iter__(self) -> Iterator[str]:
-        return self._cut().__iter__()
-
-    def __contains__(self, name: object) -> bool:
-        return self._cut().__contains__(name)
-
     def __eq__(self, other: object) -> bool:
-        return self._cut().__eq__(other)
+        """Whether names, dtypes, devices, shapes and numbers are the same; the order of the names does not count."""
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        return self.keys() == other.keys() and all(_same(tensor, other[name]) for name, tensor in self.items())
 
     def __repr__(self) -> str:
-        return self._cut().__repr__()
+        return f"Weights({', '.join(f'{name}: {t.dtype} {tuple(t.shape)}' for name, t in self.items())})"
 
-    def get(self, name: str, default: Any = None) -> Any:
-        return self._cut().get(name, default)
-
-    def keys(self) -> Any:
-        return self._cut().keys()
-
-    def values(self) -> Any:
-        return self._cut().values()
-
-    def items(self) -> Any:
-        return self._cut().items()
-
-    def copy(self) -> Weights:
-        return self._cut().copy()
-
-    def __or__(self, other: Any) -> Any:
-        return self.copy() | other
-
-    def _fixed(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError("these weights share one vector: make a dict of them before changing what a name stands for")
-
-    __setitem__ = __delitem__ = update = pop = popitem = setdefault = clear = __ior__ = _fixed
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Flat, (self.vector.clone(), self.shapes)  # not with the other rows of a matrix that it may be one of
+    def __reduce__(self) -> tuple[type["Weights"], tuple[Shapes, tuple[Tensor, ...], tuple[int, ...]]]:
+        # A vector may be one row of a matrix: its neighbours are not copied with it.
+        return Weights, (self.shapes, tuple(vector.clone() for vector in self.vectors), self.homes)
 
 
-def flat(weights: Mapping[str, Tensor]) -> Weights:
-    """A copy in one vector, or tensor by tensor where they differ in type or device."""
-    tensors = list(weights.values())
-    if len({(tensor.dtype, tensor.device) for tensor in tensors}) != 1:
-        return {name: tensor.clone() for name, tensor in weights.items()}
-    shapes = tuple((name, tuple(tensor.shape)) for name, tensor in weights.items())
-    return Flat(torch.cat([tensor.reshape(-1) for tensor in tensors]), shapes)
+def each(operation: Callable[..., Tensor], first: Mapping[str, Tensor], *others: Mapping[str, Tensor]) -> Weights:
+    """The operation on whole vectors, the others' numbers beside the first's of the same name.
 
-
-def zeros_like(weights: Weights) -> Weights:
-    if isinstance(weights, Flat):
-        return weights.like(torch.zeros_like(weights.vector))
-    return {name: torch.zeros_like(tensor) for name, tensor in weights.items()}
-
-
-def clone(weights: Weights) -> Weights:
-    if isinstance(weights, Flat):
-        return weights.like(weights.vector.clone())
-    return {name: tensor.clone() for name, tensor in weights.items()}
-
-
-def add(left: Weights, right: Weights, scale: float = 1.0) -> Weights:
-    """left + scale·right"""
-    if both := _alike(left, right):
-        return both[0].like(torch.add(both[0].vector, both[1].vector, alpha=scale))
-    return {name: torch.add(tensor, right[name], alpha=scale) for name, tensor in left.items()}
-
-
-def subtract(left: Weights, right: Weights) -> Weights:
-    if both := _alike(left, right):
-        return both[0].like(both[0].vector - both[1].vector)
-    return {name: tensor - right[name] for name, tensor in left.items()}
-
-
-def multiply(weights: Weights, factor: float) -> Weights:
-    if isinstance(weights, Flat):
-        return weights.like(weights.vector * factor)
-    return {name: tensor * factor for name, tensor in weights.items()}
-
-
-def multiply_(weights: Weights, factor: float) -> Weights:
-    """The same for weights that are not needed as they were: in place where they are one vector.
-
-    Separate tensors may share their memory, as gradients do of two parameters that are only ever added.
+    It must treat every number by itself, as a sum or a square root does.
     """
-    if not isinstance(weights, Flat):
-        return multiply(weights, factor)
-    weights.vector.mul_(factor)
-    return weights
+    first = Weights.of(first)
+    beside = [first.arrange(other).vectors for other in others]
+    return Weights(first.shapes, tuple(map(operation, first.vectors, *beside)), first.homes)
 
 
-def add_(total: Weights, other: Weights, scale: float = 1.0) -> None:
+def zeros_like(weights: Mapping[str, Tensor]) -> Weights:
+    return each(torch.zeros_like, weights)
+
+
+def clone(weights: Mapping[str, Tensor]) -> Weights:
+    return each(torch.clone, weights)
+
+
+def add(left: Mapping[str, Tensor], right: Mapping[str, Tensor], scale: float = 1.0) -> Weights:
+    """left + scale·right"""
+    return each(partial(torch.add, alpha=scale), left, right)
+
+
+def subtract(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> Weights:
+    return each(torch.sub, left, right)
+
+
+def multiply(weights: Mapping[str, Tensor], factor: float) -> Weights:
+    return each(lambda vector: vector * factor, weights)
+
+
+def multiply_(weights: Mapping[str, Tensor], factor: float) -> Weights:
+    """The same in place, for weights that are not needed as they were; a dict of tensors is left as it is."""
+    product = Weights.of(weights)
+    for vector in product.vectors:
+        vector.mul_(factor)
+    return product
+
+
+def add_(total: Weights, other: Mapping[str, Tensor], scale: float = 1.0) -> None:
     """total ← total + scale·other, in place: how a sum over clients is kept without keeping the clients."""
-    if both := _alike(total, other):
-        both[0].vector.add_(both[1].vector, alpha=scale)
-        return
-    for name, tensor in total.items():
-        tensor.add_(other[name], alpha=scale)
+    if not isinstance(total, Weights):
+        raise TypeError("add_ changes weights in place: make them with Weights.of(…) or zeros_like(…), not as a dict")
+    for vector, more in zip(total.vectors, total.arrange(other).vectors, strict=True):
+        vector.add_(more, alpha=scale)
 
 
-def squared_norm(weights: Weights) -> float:
+def squared_norm(weights: Mapping[str, Tensor]) -> float:
+    """Summed tensor by tensor: in another order the last bits of the sum would differ."""
     return float(sum(torch.linalg.vector_norm(t, dtype=torch.float64) ** 2 for t in weights.values()))
 
 
-def size(weights: Weights) -> int:
+def size(weights: Mapping[str, Tensor]) -> int:
     """d, the number of weights."""
     return sum(tensor.numel() for tensor in weights.values())
 
 
-def all_finite(tensors: Iterable[Tensor]) -> bool:
-    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+def all_finite(weights: Mapping[str, Tensor]) -> bool:
+    return all(bool(torch.isfinite(tensor).all()) for tensor in weights.values())
 
 
-def _alike(left: Weights, right: Weights) -> tuple[Flat, Flat] | None:
-    """Both, where each is one vector and they are cut in the same way."""
-    if not isinstance(left, Flat) or not isinstance(right, Flat):
-        return None
-    return (left, right) if left.shapes == right.shapes and left.vector.dtype == right.vector.dtype else None
+def _joined(tensors: Iterable[Tensor], homes: tuple[int, ...]) -> tuple[Tensor, ...]:
+    """One vector for each home, with the numbers of the tensors that belong there, one after the other."""
+    parts: list[list[Tensor]] = [[] for _ in set(homes)]
+    for tensor, home in zip(tensors, homes, strict=True):
+        parts[home].append(tensor.flatten())
+    return tuple(torch.cat(part).detach() for part in parts)
+
+
+def _same(tensor: Tensor, other: object) -> bool:
+    if not isinstance(other, Tensor) or (tensor.dtype, tensor.device) != (other.dtype, other.device):
+        return False
+    return torch.equal(tensor, other)

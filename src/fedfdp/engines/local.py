@@ -18,6 +18,7 @@ from fedfdp.core import weights as w
 from fedfdp.core.errors import BudgetError, FedFDPError
 from fedfdp.core.identity import identity
 from fedfdp.core.records import digest
+from fedfdp.core.weights import Weights
 from fedfdp.data import ClientData, Federation
 from fedfdp.models.learner import Learner
 from fedfdp.native.threads import ahead
@@ -25,7 +26,7 @@ from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import Key, Randomness
-from fedfdp.training.client import Answer, LocalClient, Prefetched, exact, named_like, noise_gradients_
+from fedfdp.training.client import Answer, LocalClient, Prefetched, exact, noise_gradients_
 from fedfdp.training.protocols import Engine
 
 WAVE_RECORDS = 4096  # the records whose clipped sums are computed in one pass
@@ -171,7 +172,8 @@ class LocalEngine(Engine):
         for part in ahead(lambda s: noise_gradients_(total.flat[s], total.sensitivity, clients[s]), some):
             for client, row, size in zip(clients[part], total.flat[part].unbind(), sizes[part], strict=True):
                 its, stop = slice(stop, stop + size), stop + size
-                answer = Answer(named_like(broadcast.weights, row, total.shapes), losses[its], norms[its])
+                gradient = Weights(total.shapes, (row,)).typed_as(broadcast.weights)
+                answer = Answer(gradient, losses[its], norms[its])
                 client.prefetched = Prefetched(broadcast.weights, coefficient, answer)
                 yield client
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from fedfdp.core import weights as w
 from fedfdp.core.errors import DataError, SettingError
 from fedfdp.core.identity import examine
 from fedfdp.core.importing import imported
@@ -46,7 +45,7 @@ class Learner:
 
     def initial(self) -> Weights:
         """The module's own weights, as they are: only what is trained."""
-        return w.flat({name: p.detach() for name, p in self._parameters.items()})
+        return Weights.of(self._parameters)
 
     def load(self, weights: Weights) -> nn.Module:
         """The module with these weights in place; they are shared, not copied."""
@@ -92,7 +91,8 @@ class Learner:
         mean = torch.dot(losses, wanted) / max(len(losses), 1)
         gradients = torch.autograd.grad(mean, list(self._parameters.values()), allow_unused=True)
         named = zip(self._parameters.items(), gradients, strict=True)
-        return {n: torch.zeros_like(p) if g is None else g for (n, p), g in named}, losses.detach()
+        whole = {n: torch.zeros_like(p) if g is None else g for (n, p), g in named}
+        return Weights.of(whole), losses.detach()
 
     def losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
         """One loss a record, in training mode, all records in one pass. For what is not released under privacy."""

@@ -1,25 +1,23 @@
 """Loops compiled by numba, kept on disk for the next process; other threads go on while one runs.
 
-A loop over many items can be *shared*: all of torch's threads take part in it. Such a loop is a function of one
-argument, the address of a call: its counts, then its arguments as whole numbers, an array as its address and shape.
+A loop over many items can be shared by all of torch's threads. Only its body is written, as a function of an item's
+number and of the arguments, whose kinds are declared by name:
 
-    def _double(address):
-        call = carray(address, CALL)
-        values = vector(call, FIRST, np.float32)
-        while True:
-            item = one_more(address, TAKEN)
-            if item >= items(call):
-                return
-            values[item] *= 2
-            one_more(address, DONE)
+    @shared(values=(torch.float32, 1), factor=float)
+    def scale(item, values, factor):
+        values[item] *= factor
 
-    shared(_double, (torch.float32, 1))(len(values), values)
+    scale(len(values), values, 2.0)
+
+The code around the body, which reads the arguments from memory, is generated from these declarations.
 """
 
+import inspect
 import struct
+import zlib
 from array import array
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -27,6 +25,7 @@ import torch
 from llvmlite import ir
 from numba import carray, cfunc, njit, types
 from numba.extending import intrinsic
+from torch import Tensor
 
 from fedfdp.native.threads import on_all_threads
 
@@ -34,11 +33,22 @@ from fedfdp.native.threads import on_all_threads
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}}
 inlined = njit(inline="always", **OPTIONS)  # a call left in a loop would keep it from being vectorised
 
-LAYOUT, ITEMS, TAKEN, DONE, FIRST = range(5)  # what a call begins with: a number and three counts; then the arguments
-CALL = (32,)
-# Of how a call is laid out: another for another way. Code kept on disk goes by its own file and would not see a change.
-VERSION = 1
-Kind = tuple[torch.dtype, int] | type[float] | type[int]
+Kind = tuple[torch.dtype, int] | type[float] | type[int]  # a tensor's dtype and number of dimensions, or a number
+
+# A call is an array of whole numbers: its layout, three counts, then the arguments, a tensor as its address and shape.
+LAYOUT, ITEMS, TAKEN, DONE, FIRST = range(5)
+_AROUND = """
+def {name}(address):
+    call = carray(address, ({length},))
+    items = call[{ITEMS}] if call[{LAYOUT}] == {layout} else 0
+    {reads}
+    while True:
+        item = one_more(address, {TAKEN})
+        if item >= items:
+            return
+        body(item, {arguments})
+        one_more(address, {DONE})
+"""
 
 
 @cache
@@ -48,38 +58,94 @@ def compiled(function: Callable[..., None], signature: str) -> Callable[..., Non
     return made
 
 
-@cache
-def shared(function: Callable[[Any], None], *kinds: Kind) -> Callable[..., None]:
-    """The loop as a function of the number of items and of arguments of these kinds.
+def shared(room: Callable[..., object] | None = None, /, **kinds: Kind) -> Callable[[Callable[..., None]], "Shared"]:
+    """Makes the body of a loop a function of the number of items and of arguments of these kinds.
 
-    A kind is a tensor's type and number of dimensions, or `float` or `int`.
+    `room` makes memory for each thread: a function of the same arguments, whose result the body gets after the item.
     """
-    made = _kept(lambda kept: cfunc("void(CPointer(int64))", cache=kept, **OPTIONS)(function))
-    code = made.address
+    return lambda body: Shared(body, room, kinds)
 
-    def run(count: int, *arguments: Any) -> None:
-        call = array("q", (VERSION, count, 0, 0))
-        for kind, argument in zip(kinds, arguments, strict=True):
-            if kind is int:
-                call.append(argument)
-            elif kind is float:
+
+class Shared:
+    """A loop that all threads take part in. It is compiled, or read from disk, when it is first called."""
+
+    def __init__(self, body: Callable[..., None], room: Callable[..., object] | None, kinds: dict[str, Kind]) -> None:
+        self.name, self.body, self.room, self.kinds = body.__name__, body, room, kinds
+        for function, leading in ((body, 1 if room is None else 2), (room, 0)):
+            if function is not None:
+                _check(function, leading, list(kinds))
+        self.source, self.layout = _around(self.name, kinds, room=room is not None)
+
+    def __call__(self, count: int, *arguments: Tensor | float) -> None:
+        call = array("q", (self.layout, count, 0, 0))
+        for kind, argument in zip(self.kinds.values(), arguments, strict=True):
+            if kind is float:
                 call.frombytes(struct.pack("d", argument))
-            elif (argument.dtype, argument.dim()) != kind or not _plain(argument):
-                found = f"{argument.dtype}, {tuple(argument.shape)}, strides {argument.stride()}, {argument.device}"
-                raise TypeError(f"{function.__name__}: {found} instead of {kind}")
-            else:
+            elif isinstance(argument, Tensor) and (argument.dtype, argument.dim()) == kind and _plain(argument):
                 call.append(argument.data_ptr())
                 call.extend(argument.shape)
-        on_all_threads(code, call.buffer_info()[0], alone=count < 2, owners=(call, arguments))
+            elif kind is int and isinstance(argument, int):
+                call.append(argument)
+            else:
+                raise TypeError(f"{self.name}: {_shown(argument)} instead of {kind}")
+        address, _ = call.buffer_info()
+        on_all_threads(self.code.address, address, alone=count < 2, owners=(call, arguments))
         if call[DONE] != count:  # an error within compiled code has nowhere to go
-            raise RuntimeError(f"{function.__name__}: {call[DONE]} of {count} items were done")
+            raise RuntimeError(f"{self.name}: {call[DONE]} of {count} items were done")
 
-    run.made = made  # type: ignore[attr-defined]  # lives as long as its address is used
-    return run
+    @cached_property
+    def code(self) -> Any:
+        """The machine code; its address is valid as long as this object is there."""
+        scope: dict[str, Any] = {"np": np, "carray": carray, "pointer": _pointer, "number": _number}
+        scope |= {"one_more": one_more, "body": inlined(self.body), "room": self.room and inlined(self.room)}
+        scope["__name__"] = self.body.__module__  # which the next process imports before it reads the code from disk
+        # Numba finds kept code by file, name and line, if that file is still the same. The name holds the layout, for
+        # the layout may change while the file of the body does not.
+        place = self.body.__code__
+        exec(compile("\n" * (place.co_firstlineno - 2) + self.source, place.co_filename, "exec"), scope)
+        loop = scope[f"{self.name}_{self.layout:x}"]
+        return _kept(lambda kept: cfunc("void(CPointer(int64))", cache=kept, **OPTIONS)(loop))
 
 
-def _plain(tensor: torch.Tensor) -> bool:
+def _check(function: Callable[..., object], leading: int, names: list[str]) -> None:
+    """A TypeError unless the parameters after the leading ones have these names."""
+    parameters = list(inspect.signature(function).parameters)
+    if parameters[leading:] != names or len(parameters) != leading + len(names):
+        raise TypeError(f"{function.__name__}: parameters {parameters[leading:]}, where {names} are declared")
+    if function.__closure__:
+        raise TypeError(f"{function.__name__}: a compiled loop cannot see variables of a function around it")
+
+
+def _around(name: str, kinds: dict[str, Kind], *, room: bool) -> tuple[str, int]:
+    """The source of the loop around a body, and the number of its layout."""
+    reads, at = [], FIRST
+    for argument, kind in kinds.items():
+        if isinstance(kind, tuple):
+            dtype, dimensions = str(kind[0]).removeprefix("torch."), kind[1]
+            shape = "".join(f"call[{at + 1 + dimension}], " for dimension in range(dimensions))
+            reads.append(f"a_{argument} = carray(pointer(call[{at}], np.{dtype}), ({shape}))")
+            at += 1 + dimensions
+        else:
+            reads.append(f"a_{argument} = number(call[{at}])" if kind is float else f"a_{argument} = call[{at}]")
+            at += 1
+    arguments = ", ".join(f"a_{argument}" for argument in kinds)
+    if room:
+        reads.append(f"own_room = room({arguments})")
+        arguments = f"own_room, {arguments}"
+    fields = {"reads": "\n    ".join(reads), "arguments": arguments, "length": at}
+    fields |= {"ITEMS": ITEMS, "LAYOUT": LAYOUT, "TAKEN": TAKEN, "DONE": DONE}
+    layout = zlib.crc32(_AROUND.format(name="", layout="", **fields).encode())
+    return _AROUND.format(name=f"{name}_{layout:x}", layout=layout, **fields), layout
+
+
+def _plain(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.requires_grad
+
+
+def _shown(argument: Tensor | float) -> str:
+    if not isinstance(argument, Tensor):
+        return repr(argument)
+    return f"{argument.dtype}, {tuple(argument.shape)}, strides {argument.stride()}, {argument.device}"
 
 
 def _kept(made: Callable[[bool], Any]) -> Any:
@@ -102,30 +168,15 @@ def one_more(typing: Any, address: Any, place: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _pointer(typing: Any, address: Any, kind: Any) -> Any:
+    """The address as a pointer to numbers of that kind."""
+
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
     return types.CPointer(kind.instance_type)(types.int64, kind), generate
 
 
-def _items(call: Any) -> Any:
-    """How many there are; none for code that would not find its arguments."""
-    return call[ITEMS] if call[LAYOUT] == VERSION else 0
-
-
-def _vector(call: Any, at: int, kind: Any) -> Any:
-    """The argument at that place; the next one's is two further on."""
-    return carray(_pointer(call[at], kind), (call[at + 1],))
-
-
-def _matrix(call: Any, at: int, kind: Any) -> Any:
-    """The argument at that place; the next one's is three further on."""
-    return carray(_pointer(call[at], kind), (call[at + 1], call[at + 2]))
-
-
-def _number(call: Any, at: int) -> Any:
-    """The `float` at that place; the next argument's is one further on."""
-    return np.int64(call[at]).view(np.float64)
-
-
-items, vector, matrix, number = inlined(_items), inlined(_vector), inlined(_matrix), inlined(_number)
+@inlined  # type: ignore[untyped-decorator]
+def _number(bits: Any) -> Any:
+    """The float of these bits."""
+    return np.int64(bits).view(np.float64)

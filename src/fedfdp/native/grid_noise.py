@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import carray
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfdp.native.compiled import CALL, DONE, FIRST, TAKEN, inlined, items, number, one_more, shared, vector
+from fedfdp.native.compiled import inlined, shared
 
 PAIRS = 4096  # that a thread takes at a time
 D, L, S = np.float64, np.uint64, np.int64
+Floats = NDArray[np.float64]
+Words = NDArray[np.uint64]
 
 
 def add_noise_(values: Tensor, words: Tensor, *, scale: float, step: float, divisor: float) -> Tensor:
@@ -26,32 +28,25 @@ def add_noise_(values: Tensor, words: Tensor, *, scale: float, step: float, divi
     half = (len(values) + 1) // 2
     if words.shape != (2 * half,):
         raise ValueError(f"{len(words)} words for {len(values)} numbers")
-    loop = shared(_add, (torch.float64, 1), (torch.uint64, 1), float, float, float)
-    loop(-(-half // PAIRS), values, words, scale, step, divisor)
+    _add(-(-half // PAIRS), values, words, scale, step, divisor)
     return values
 
 
-def _add(address: Any) -> None:
-    call = carray(address, CALL)
-    values, words = vector(call, FIRST, D), vector(call, FIRST + 2, L)
-    scale, step, divisor = number(call, FIRST + 4), number(call, FIRST + 5), number(call, FIRST + 6)
+@shared(values=(torch.float64, 1), words=(torch.uint64, 1), scale=float, step=float, divisor=float)
+def _add(item: int, values: Floats, words: Words, scale: float, step: float, divisor: float) -> None:
+    """An item is PAIRS pairs: the first words of all are radii, the others angles; cosines come before sines."""
     half = len(words) // 2
-    while True:
-        item = one_more(address, TAKEN)
-        if item >= items(call):
-            return
-        low, high = item * PAIRS, min((item + 1) * PAIRS, half)
-        radii, angles, cosines = words[low:high], words[half + low : half + high], values[low:high]
-        sines = values[half + low : min(half + high, len(values))]  # of an odd number of numbers the last has none
-        for i in range(len(sines)):
-            r, cosine, sine = pair(radii[i], angles[i])
-            cosines[i] = np.rint((cosines[i] + scale * (r * cosine)) / step) * step / divisor
-            sines[i] = np.rint((sines[i] + scale * (r * sine)) / step) * step / divisor
-        if len(cosines) > len(sines):
-            last = len(sines)
-            r, cosine, sine = pair(radii[last], angles[last])
-            cosines[last] = np.rint((cosines[last] + scale * (r * cosine)) / step) * step / divisor
-        one_more(address, DONE)
+    low, high = item * PAIRS, min((item + 1) * PAIRS, half)
+    radii, angles, cosines = words[low:high], words[half + low : half + high], values[low:high]
+    sines = values[half + low : min(half + high, len(values))]  # of an odd number of values the last has no sine
+    for i in range(len(sines)):
+        r, cosine, sine = pair(radii[i], angles[i])
+        cosines[i] = np.rint((cosines[i] + scale * (r * cosine)) / step) * step / divisor
+        sines[i] = np.rint((sines[i] + scale * (r * sine)) / step) * step / divisor
+    if len(cosines) > len(sines):
+        last = len(sines)
+        r, cosine, sine = pair(radii[last], angles[last])
+        cosines[last] = np.rint((cosines[last] + scale * (r * cosine)) / step) * step / divisor
 
 
 def _pair(radius: Any, angle: Any) -> Any:

@@ -5,18 +5,20 @@ their place. Never scales by a coefficient it was not given.
 """
 
 import itertools
-from typing import Any
 
 import numpy as np
 import torch
-from numba import carray
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfdp.native.compiled import CALL, DONE, FIRST, TAKEN, items, matrix, one_more, shared, vector
+from fedfdp.native.compiled import shared
 
 MOST = 16  # records of a group, on average; beyond, the library is faster
-MATRIX = (torch.float32, 2)
-F, I, L = np.float32, np.int32, np.int64  # noqa: E741
+MATRIX, NUMBERS = (torch.float32, 2), (torch.float32, 1)
+PLACES, SHORT_PLACES = (torch.int64, 1), (torch.int32, 1)
+Floats = NDArray[np.float32]
+Places = NDArray[np.int64]
+ShortPlaces = NDArray[np.int32]
 
 
 def fits(bounds: tuple[int, ...], *tensors: Tensor) -> bool:
@@ -32,51 +34,39 @@ def fits(bounds: tuple[int, ...], *tensors: Tensor) -> bool:
 
 def put_rows(into: Tensor, first: int, rows: Tensor, c: Tensor, bounds: tuple[int, ...], source: Tensor) -> None:
     """into[k, first + j] ← Σ_b c_b·rows_b,source_j over the rows b of group k."""
-    loop = shared(_put_rows, MATRIX, int, MATRIX, (torch.float32, 1), (torch.int64, 1), (torch.int32, 1))
-    loop(len(into), into, first, rows.contiguous(), c.contiguous(), torch.tensor(bounds), source)
+    _put_rows(len(into), into, first, rows.contiguous(), c.contiguous(), torch.tensor(bounds), source)
 
 
 def put_outer(into: Tensor, first: int, left: Tensor, right: Tensor, bounds: tuple[int, ...]) -> None:
     """into[k, first + o·width + i] ← Σ_b left_bo·right_bi over the rows b of group k."""
-    loop = shared(_put_outer, MATRIX, int, MATRIX, MATRIX, (torch.int64, 1))
-    loop(len(into), into, first, left.contiguous(), right.contiguous(), torch.tensor(bounds))
+    _put_outer(len(into), into, first, left.contiguous(), right.contiguous(), torch.tensor(bounds))
 
 
-def _put_rows(address: Any) -> None:
-    call = carray(address, CALL)
-    into, first = matrix(call, FIRST, F), call[FIRST + 3]
-    rows, c = matrix(call, FIRST + 4, F), vector(call, FIRST + 7, F)
-    bounds, source = vector(call, FIRST + 9, L), vector(call, FIRST + 11, I)
-    total = np.empty(rows.shape[1], dtype=F)
-    while True:
-        k = one_more(address, TAKEN)
-        if k >= items(call):
-            return
+def _row(into: Floats, first: int, rows: Floats, c: Floats, bounds: Places, source: ShortPlaces) -> Floats:
+    return np.empty(rows.shape[1], dtype=np.float32)
+
+
+@shared(_row, into=MATRIX, first=int, rows=MATRIX, c=NUMBERS, bounds=PLACES, source=SHORT_PLACES)
+def _put_rows(
+    k: int, total: Floats, into: Floats, first: int, rows: Floats, c: Floats, bounds: Places, source: ShortPlaces
+) -> None:
+    total[:] = 0
+    for b in range(bounds[k], bounds[k + 1]):
+        row, factor = rows[b], c[b]
+        for j in range(len(total)):
+            total[j] += factor * row[j]
+    place = into[k, first : first + len(total)]
+    for j in range(len(total)):
+        place[j] = total[source[j]]
+
+
+@shared(into=MATRIX, first=int, left=MATRIX, right=MATRIX, bounds=PLACES)
+def _put_outer(k: int, into: Floats, first: int, left: Floats, right: Floats, bounds: Places) -> None:
+    width = right.shape[1]
+    for o in range(left.shape[1]):
+        total = into[k, first + o * width : first + (o + 1) * width]
         total[:] = 0
         for b in range(bounds[k], bounds[k + 1]):
-            row, factor = rows[b], c[b]
-            for j in range(len(total)):
-                total[j] += factor * row[j]
-        place = into[k, first : first + len(total)]
-        for j in range(len(total)):
-            place[j] = total[source[j]]
-        one_more(address, DONE)
-
-
-def _put_outer(address: Any) -> None:
-    call = carray(address, CALL)
-    into, first = matrix(call, FIRST, F), call[FIRST + 3]
-    left, right, bounds = matrix(call, FIRST + 4, F), matrix(call, FIRST + 7, F), vector(call, FIRST + 10, L)
-    width = right.shape[1]
-    while True:
-        k = one_more(address, TAKEN)
-        if k >= items(call):
-            return
-        for o in range(left.shape[1]):
-            total = into[k, first + o * width : first + (o + 1) * width]
-            total[:] = 0
-            for b in range(bounds[k], bounds[k + 1]):
-                row, factor = right[b], left[b, o]
-                for i in range(width):
-                    total[i] += factor * row[i]
-        one_more(address, DONE)
+            row, factor = right[b], left[b, o]
+            for i in range(width):
+                total[i] += factor * row[i]

@@ -11,24 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import carray
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfdp.native.compiled import (
-    CALL,
-    DONE,
-    FIRST,
-    TAKEN,
-    compiled,
-    inlined,
-    items,
-    matrix,
-    number,
-    one_more,
-    shared,
-    vector,
-)
+from fedfdp.native.compiled import compiled, inlined, shared
 
 Words = NDArray[np.uint32]
 Floats = NDArray[np.float32]
@@ -49,8 +35,7 @@ def add_normal(rows: Tensor, seeds: Words, scale: float, divisors: Sequence[floa
     if not len(rows) == len(seeds) == len(divisors) or seeds.shape[1:] != (4,):
         raise ValueError(f"{len(rows)} rows, seeds of shape {seeds.shape} and {len(divisors)} divisors")
     shares = -(-len(rows) * _blocks(rows.shape[1]) // TOGETHER)
-    loop = shared(_add_normal, (torch.float32, 2), (torch.uint32, 2), float, (torch.float32, 1))
-    loop(shares, rows, torch.from_numpy(seeds), scale, torch.tensor(divisors, dtype=torch.float32))
+    _add_normal(shares, rows, torch.from_numpy(seeds), scale, torch.tensor(divisors, dtype=torch.float32))
 
 
 def _uniform(made: NDArray[np.float64], seed: Words) -> None:
@@ -61,25 +46,21 @@ def _uniform(made: NDArray[np.float64], seed: Words) -> None:
         made[i] = np.float64((L(room[i]) << L(21)) | (L(room[2 * half + i]) >> L(11))) * 2.0**-53
 
 
-def _add_normal(address: Any) -> None:
+def _room(rows: Floats, seeds: Words, scale: float, divisors: Floats) -> Words:
+    return np.empty(BLOCK, dtype=np.uint32)
+
+
+@shared(_room, rows=(torch.float32, 2), seeds=(torch.uint32, 2), scale=float, divisors=(torch.float32, 1))
+def _add_normal(item: int, room: Words, rows: Floats, seeds: Words, scale: float, divisors: Floats) -> None:
     """An item is a few blocks; a row has a whole number of them."""
-    call = carray(address, CALL)
-    rows, seeds = matrix(call, FIRST, np.float32), matrix(call, FIRST + 3, np.uint32)
-    scale, divisors = F(number(call, FIRST + 6)), vector(call, FIRST + 7, np.float32)
     columns, each = rows.shape[1], blocks(rows.shape[1])
-    room = np.empty(BLOCK, dtype=U)
-    while True:
-        item = one_more(address, TAKEN)
-        if item >= items(call):
-            return
-        for block in range(item * TOGETHER, min((item + 1) * TOGETHER, len(rows) * each)):
-            row, start = block // each, block % each * BLOCK
-            part = rows[row, start : min(start + BLOCK, columns)]
-            quarter, half = (len(part) + 3) // 4, (len(part) + 1) // 2
-            fill(room[: 4 * quarter], start // 4, seeds[row])
-            radii, angles = room[: 2 * quarter], room[2 * quarter :]
-            add_pairs(radii, angles, part[:half], part[half:], scale, F(1) / divisors[row])
-        one_more(address, DONE)
+    for block in range(item * TOGETHER, min((item + 1) * TOGETHER, len(rows) * each)):
+        row, start = block // each, block % each * BLOCK
+        part = rows[row, start : min(start + BLOCK, columns)]
+        quarter, half = (len(part) + 3) // 4, (len(part) + 1) // 2
+        fill(room[: 4 * quarter], start // 4, seeds[row])
+        radii, angles = room[: 2 * quarter], room[2 * quarter :]
+        add_pairs(radii, angles, part[:half], part[half:], F(scale), F(1) / divisors[row])
 
 
 def _blocks(columns: int) -> int:

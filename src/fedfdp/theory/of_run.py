@@ -9,7 +9,7 @@ from pathlib import Path
 import safetensors.torch
 
 from fedfdp.core.errors import RunError
-from fedfdp.core.records import digest
+from fedfdp.core.records import Weights, digest
 from fedfdp.runs import config as configs
 from fedfdp.runs.build import federation_of, model_of
 from fedfdp.runs.folder import MODEL, RunFolder
@@ -32,7 +32,7 @@ def estimates_of(path: Path, *, records: int = RECORDS, clip: float | None = Non
     config = configs.from_dict(stored).resolved()
     federation = federation_of(config)
     model = model_of(config, federation)
-    first = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+    first = Weights.of({name: p for name, p in model.named_parameters() if p.requires_grad})
     identity = folder.identity()
     if identity["data"] != federation.fingerprint() or identity["weights"] != digest(first):
         raise RunError(f"{path} was made of other records or a model of another make; estimate on the same ones")
@@ -47,7 +47,7 @@ def estimates_of(path: Path, *, records: int = RECORDS, clip: float | None = Non
         model,
         federation,
         first=first,
-        final={name: final[name] for name in first},
+        final=Weights.of({name: final[name] for name in first}),
         algorithm=config.algorithm,
         privacy=privacy,
         rounds=rounds,

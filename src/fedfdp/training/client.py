@@ -19,7 +19,7 @@ from torch import Tensor
 from fedfdp.algorithms.base import Batch, LossQuery, Released
 from fedfdp.core import ranges
 from fedfdp.core.errors import FedFDPError
-from fedfdp.core.weights import Flat, Shapes, Weights
+from fedfdp.core.weights import Weights
 from fedfdp.data import ClientData
 from fedfdp.models.learner import Learner
 from fedfdp.privacy.accounting import Event
@@ -208,7 +208,7 @@ class PrivateBatch:
     def _computed(self, weights: Weights, coefficient: Coefficient) -> Answer:
         total = self._clipped(weights, coefficient)
         noise_gradients_(total.flat[None], total.sensitivity, [self.client], self.step)
-        return Answer(named_like(weights, total.flat, total.shapes), *exact(total))
+        return Answer(Weights(total.shapes, (total.flat,)).typed_as(weights), *exact(total))
 
     def _clipped(self, weights: Weights, coefficient: Coefficient) -> ClippedSum:
         counts = self._counts()
@@ -251,14 +251,6 @@ def noise_gradients_(sums: Tensor, sensitivity: float, clients: Sequence[LocalCl
         scale=privacy.noise * sensitivity,
         divisors=[client.expected for client in clients],
     )
-
-
-def named_like(weights: Weights, sums: Tensor, shapes: Shapes) -> Weights:
-    """A row of sums as named weights, with the number type of `weights`."""
-    named = Flat(sums, shapes)
-    if isinstance(weights, Flat):
-        return named if sums.dtype == weights.vector.dtype else named.like(sums.to(weights.vector.dtype))
-    return {name: gradient.to(weights[name].dtype) for name, gradient in named.items()}
 
 
 def exact(total: ClippedSum) -> tuple[NDArray[np.float64], NDArray[np.floating]]:

@@ -15,9 +15,9 @@ class ServerMemory:
     """Moments of the aggregated updates, and the running average of the weights."""
 
     steps: int = 0
-    first: Weights = field(default_factory=dict)
-    second: Weights = field(default_factory=dict)
-    average: Weights = field(default_factory=dict)
+    first: Weights = field(default_factory=Weights)
+    second: Weights = field(default_factory=Weights)
+    average: Weights = field(default_factory=Weights)
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ class ServerOptimizer:
                 after = w.add(before, first, scale=self.lr)
             else:
                 second = second or w.zeros_like(before)
-                first = {n: torch.lerp(delta[n], t, self.momentum) for n, t in first.items()}
-                second = {n: torch.lerp(delta[n].square(), t, self.beta2) for n, t in second.items()}
-                after = {n: t + self.lr * first[n] / (second[n].sqrt() + self.tau) for n, t in before.items()}
+                first = w.each(lambda d, m: torch.lerp(d, m, self.momentum), delta, first)
+                second = w.each(lambda d, v: torch.lerp(d.square(), v, self.beta2), delta, second)
+                after = w.each(lambda t, m, v: t + self.lr * m / (v.sqrt() + self.tau), before, first, second)
         average = memory.average
         if self.average:
-            average = {
-                n: torch.lerp(t, average[n], self.average) if average else t * (1 - self.average)
-                for n, t in after.items()
-            }
+            if average:
+                average = w.each(lambda t, mean: torch.lerp(t, mean, self.average), after, average)
+            else:
+                average = w.multiply(after, 1 - self.average)
         return after, ServerMemory(memory.steps + 1, first, second, average)
 
     def released(self, current: Weights, memory: ServerMemory) -> Weights:

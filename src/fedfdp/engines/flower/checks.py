@@ -16,7 +16,7 @@ from fedfdp.algorithms.base import Upload
 from fedfdp.core import ranges, records
 from fedfdp.core import weights as w
 from fedfdp.core.errors import DataError, SettingError
-from fedfdp.core.records import Weights
+from fedfdp.core.records import WEIGHTS, Weights
 
 R = TypeVar("R")
 HEADROOM = 2**20  # bytes for names and numbers beside the tensors
@@ -24,7 +24,7 @@ HEADROOM = 2**20  # bytes for names and numbers beside the tensors
 
 def most_bytes(kind: type[object], template: Weights) -> int:
     """The most bytes of such a record that are let through: twice what it has with tensors like the model's."""
-    dicts = sum(hint == Weights for hint in typing.get_type_hints(kind).values())
+    dicts = sum(hint in WEIGHTS for hint in typing.get_type_hints(kind).values())
     model = sum(tensor.numel() * tensor.element_size() for tensor in template.values())
     return int(2 * max(dicts, 1) * model + HEADROOM)
 
@@ -62,7 +62,7 @@ def _check(value: object, path: str, template: Weights) -> None:
     elif dataclasses.is_dataclass(value):
         hints = typing.get_type_hints(type(value))
         for f in dataclasses.fields(value):
-            check = _check_weights if hints[f.name] == Weights else _check
+            check = _check_weights if hints[f.name] in WEIGHTS else _check
             check(getattr(value, f.name), f"{path}.{f.name}", template)
 
 
@@ -76,7 +76,7 @@ def _check_weights(weights: Weights, path: str, template: Weights) -> None:
             raise DataError(
                 f"{path}.{name} is {found.dtype} {tuple(found.shape)}, not {expected.dtype} {tuple(expected.shape)}"
             )
-    if not w.all_finite(weights.values()):
+    if not w.all_finite(weights):
         raise DataError(f"{path} holds NaN or infinities")
 
 

@@ -1,0 +1,276 @@
+"""Reads a thing and all that it reaches, part by part, into one digest. Runs none of it and changes none of it."""
+
+import functools
+import hashlib
+import logging
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedfdp.core.identity.hashing import hashed, token
+from fedfdp.core.identity.surroundings import found_at_home, home, installed, lookups, surrounding, version
+from fedfdp.core.weights import Weights
+
+_SCALARS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
+_PRINTED = (torch.dtype, torch.device, torch.layout, torch.memory_format, np.dtype, np.ufunc, range, slice)
+_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+_LOCKS = (type(threading.Lock()), type(threading.RLock()))  # they hold nothing that is computed with
+_LEFT_OUT_OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__dataclass_fields__"}
+_LEFT_OUT_OF_CLASSES |= {"__dataclass_params__", "__abstractmethods__", "_abc_impl", "__firstlineno__"}
+_LEFT_OUT_OF_MODULES = {*vars(nn.Module()), "_compiled_call_impl", "_flat_weight_refs"}
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_HEAP_TYPE = 1 << 9  # the flag of a class made by a class statement, not in C
+
+
+class Reader:
+    """One reading. An object is read once; where an object contains itself, the distance to it counts instead."""
+
+    def __init__(self, thing: object, known: Mapping[int, object] | None = None, *, caches: bool = False) -> None:
+        self.unknown, self._caches = "", caches
+        trained = [p for p in thing.parameters() if p.requires_grad] if isinstance(thing, nn.Module) else []
+        # Of a trained parameter its number counts, wherever it is kept, and not what it holds.
+        self._trained = known or {id(parameter): number for number, parameter in enumerate(trained)}
+        self._read: dict[int, bytes] = {}
+        self._within: dict[int, int] = {}
+        self._kept: list[object] = []  # alive, so that no other object gets the id() of one that was read
+
+    def digest(self, value: object, path: str) -> bytes:
+        if type(value) in _SCALARS:
+            return hashed(type(value).__name__, repr(value))
+        if isinstance(value, types.ModuleType):
+            return self._library(value)
+        key = id(value)
+        if key in self._within:
+            return hashed("within", len(self._within) - self._within[key])
+        if key not in self._read:
+            self._kept.append(value)
+            self._within[key] = len(self._within)
+            try:
+                self._read[key] = self._describe(value, path)
+            finally:
+                del self._within[key]
+        return self._read[key]
+
+    def unread(self, value: object, path: str) -> bytes:
+        """A digest that this very object has and nothing else, for what cannot be read."""
+        self.unknown = self.unknown or f"{path} ({type(value).__name__})"
+        return hashed("unread", token(value))
+
+    def _describe(self, value: object, path: str) -> bytes:
+        for kinds, describe in _KINDS:
+            if isinstance(value, kinds):
+                return describe(self, value, path)
+        return self._object(value, path)
+
+    # Containers -----------------------------------------------------------------------------------------------------
+
+    def _all(self, kind: str, values: Iterable[object], path: str) -> bytes:
+        return hashed(kind, *[self.digest(value, f"{path}[{i}]") for i, value in enumerate(values)])
+
+    def _mapping(self, value: Mapping[Any, object], path: str) -> bytes:
+        parts = [(self.digest(k, path), self.digest(v, f"{path}.{k!s:.40}")) for k, v in value.items()]
+        return hashed("mapping", *[part for pair in parts for part in pair])
+
+    def _dict(self, value: dict[object, object], path: str) -> bytes:
+        return hashed(self._mapping(value, path), self._besides(value, dict, path))
+
+    def _sequence(self, value: list[object] | tuple[object, ...], path: str) -> bytes:
+        plain = tuple if isinstance(value, tuple) else list
+        return hashed(self._all(plain.__name__, value, path), self._besides(value, plain, path))
+
+    def _set(self, value: set[object] | frozenset[object], path: str) -> bytes:
+        plain = frozenset if isinstance(value, frozenset) else set
+        members = sorted(self.digest(member, path) for member in value)  # their order differs between processes
+        return hashed("set", *members, self._besides(value, plain, path))
+
+    def _besides(self, value: object, plain: type, path: str) -> bytes:
+        """What a container of a subclass holds besides its members."""
+        if type(value) is plain:
+            return b""
+        return hashed(self.digest(type(value), path), self._mapping(getattr(value, "__dict__", {}), path))
+
+    # Numbers --------------------------------------------------------------------------------------------------------
+
+    def _tensor(self, value: Tensor, path: str) -> bytes:
+        attributes = {name: v for name, v in vars(value).items() if not name.startswith("_fedfdp")}
+        if attributes:
+            return hashed(self._numbers(value, path), self._mapping(attributes, path))
+        return self._numbers(value, path)
+
+    def _numbers(self, value: Tensor, path: str) -> bytes:
+        if id(value) in self._trained:
+            label = self._trained[id(value)]
+            named = label[0] if isinstance(label, tuple) else label
+            return hashed("trained", str(value.dtype), str(tuple(value.shape)), repr(named))
+        if value.layout != torch.strided or value.is_quantized or value.device.type == "meta":
+            return self.unread(value, path)
+        held = value.detach().cpu().contiguous()
+        raw = held.reshape(-1).view(torch.uint8).numpy().data if held.numel() else b""
+        return hashed("tensor", str(value.dtype), str(tuple(value.shape)), hashlib.sha256(raw).digest())
+
+    def _array(self, value: NDArray[Any] | np.generic, path: str) -> bytes:
+        array = np.asanyarray(value)
+        if isinstance(array, np.ma.MaskedArray):
+            both = (np.asarray(array.data), np.ma.getmaskarray(array))
+            return hashed("masked", *[self._array(part, path) for part in both])
+        if array.dtype.hasobject:
+            return self._all(f"array {array.shape}", array.ravel().tolist(), path)
+        return hashed("array", array.dtype.str, str(array.shape), np.ascontiguousarray(array).tobytes())
+
+    # Code -----------------------------------------------------------------------------------------------------------
+
+    def _function(self, value: types.FunctionType, path: str) -> bytes:
+        where, cells = home(value.__globals__.get("__name__", "")), value.__closure__ or ()
+        closed = zip(value.__code__.co_freevars, cells, strict=True)
+        held = [self.digest(cell.cell_contents, f"{path}.{n}") if _filled(cell) else b"" for n, cell in closed]
+        given = [self.digest(value.__defaults__, path), self.digest(value.__kwdefaults__, path)]
+        code = b"" if surrounding(where) and "<" not in value.__qualname__ else self._code(value.__code__, path)
+        if surrounding(where) or installed(where):
+            return hashed("function", where, version(where), value.__qualname__, code, *held, *given)
+        names, globals_ = lookups(value.__code__), value.__globals__
+        found = {n: globals_[n] for n in sorted(names.globals) if n in globals_}
+        package = str(globals_.get("__package__") or "")
+        for n in sorted(names.imports):  # code holds only the name within the package where the import is relative
+            found |= {f"import {m}": sys.modules[m] for m in (n, f"{package}.{n}") if m in sys.modules}
+        reached = [self._named(n, v, names.attributes, f"{path}:{n}") for n, v in found.items()]
+        own = {k: v for k, v in value.__dict__.items() if k != "__wrapped__"}
+        return hashed("function", code, *held, *given, *reached, self._mapping(own, path))
+
+    def _named(self, name: str, value: object, attributes: frozenset[str], path: str) -> bytes:
+        """A global that code names; of a module of the user's, also the attributes that the code names."""
+        if not isinstance(value, types.ModuleType):
+            return hashed(name, self.digest(value, path))
+        where, held = home(value.__name__), vars(value)
+        if surrounding(where) or installed(where):
+            return hashed(name, where, version(where))
+        inner = [n for n in sorted(attributes) if n in held and held[n] is not value]
+        return hashed(name, where, *[self._named(n, held[n], attributes - {n}, f"{path}.{n}") for n in inner])
+
+    def _library(self, value: types.ModuleType) -> bytes:
+        """A module that is held; one of the user's counts with its plain values."""
+        if surrounding(value.__name__) or installed(value.__name__):
+            return hashed("module", home(value.__name__))
+        plain = {name: v for name, v in vars(value).items() if type(v) in _SCALARS and not name.startswith("__")}
+        return hashed("module", value.__name__, repr(sorted(plain.items())))
+
+    def _code(self, code: types.CodeType, path: str) -> bytes:
+        shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+        names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+        consts = [self.digest(constant, path) for constant in code.co_consts]
+        return hashed("code", code.co_code, code.co_exceptiontable, repr(shape), repr(names), *consts)
+
+    def _cached(self, value: "functools._lru_cache_wrapper[object]", path: str) -> bytes:
+        held = str(value.cache_info()[1:]) if self._caches else ""
+        return hashed("cached", self.digest(value.__wrapped__, path), held)
+
+    def _partial(self, value: "functools.partial[object]", path: str) -> bytes:
+        return self._all("partial", [value.func, value.args, value.keywords, value.__dict__], path)
+
+    def _builtin(self, value: types.BuiltinFunctionType, path: str) -> bytes:
+        """A function or method that is written in C: by name, with the object that it is bound to."""
+        owner = getattr(value, "__self__", None)
+        bound = b"" if owner is None or isinstance(owner, types.ModuleType) else self.digest(owner, path)
+        where = getattr(value, "__module__", None) or getattr(getattr(value, "__objclass__", None), "__qualname__", "")
+        return hashed("builtin", str(where), value.__qualname__, bound)
+
+    # Classes and objects --------------------------------------------------------------------------------------------
+
+    def _class(self, value: type, path: str) -> bytes:
+        if value is Weights:  # what the name stood for when runs began to be identified
+            return self.digest(dict[str, Tensor], path)
+        where = home(value.__module__)
+        if not value.__flags__ & _HEAP_TYPE or (surrounding(where) and found_at_home(value)):
+            return hashed("class", where, value.__qualname__)
+        held = {name: v for name, v in vars(value).items() if name not in _LEFT_OUT_OF_CLASSES}
+        if installed(where):
+            held = {name: v for name, v in held.items() if isinstance(v, types.FunctionType)}
+            return hashed("class", where, version(where), value.__qualname__, self._mapping(held, path))
+        parents = [self.digest(base, path) for base in value.__bases__]
+        return hashed("class", value.__qualname__, *parents, self._mapping(held, path))
+
+    def _module(self, value: nn.Module, path: str) -> bytes:
+        if isinstance(value, torch.jit.ScriptModule):
+            weights = {**dict(value.named_buffers()), **dict(value.named_parameters())}
+            return hashed("script", str(value.inlined_graph), self._mapping(weights, path))
+        if "_orig_mod" in value._modules:  # what torch.compile made of a module computes the same as the module
+            return self.digest(value._modules["_orig_mod"], path)
+        # Hooks are kept under running numbers, of which nothing depends: only the functions count.
+        hooks = [self._all(name, getattr(value, name, {}).values(), f"{path}.{name}") for name in _HOOKS]
+        plain = {n: v for n, v in vars(value).items() if n not in _LEFT_OUT_OF_MODULES}
+        held: dict[str, object] = {**plain, **value._buffers, **value._parameters, **value._modules}
+        return hashed("nn", self.digest(type(value), path), *hooks, self._mapping(held, path))
+
+    def _object(self, value: object, path: str) -> bytes:
+        kind, compiled = type(value), getattr(value, "py_func", None)
+        if isinstance(compiled, types.FunctionType):  # numba's, which has a random name
+            return hashed("compiled", self.digest(compiled, path))
+        try:
+            made_of = value.__reduce_ex__(2)  # how a copy would be made: the only view of what is held in C
+        except Exception:  # an object may refuse to be copied with any error
+            return self.unread(value, path)
+        if isinstance(made_of, str):
+            return hashed("object", kind.__module__, made_of)
+        parts = [part if i < 3 or part is None else list(part) for i, part in enumerate(made_of)]
+        slots = {n: getattr(value, n) for base in kind.__mro__ for n in _slots(base) if hasattr(value, n)}
+        held = {**getattr(value, "__dict__", {}), **slots}  # a copy may be made without some of these
+        return hashed("object", self.digest(kind, path), self._mapping(held, path), self._all("made of", parts, path))
+
+
+Describe = Callable[[Reader, Any, str], bytes]
+
+
+def _attributes(*names: str) -> Describe:
+    def describe(reader: Reader, value: object, path: str) -> bytes:
+        return reader._all("attributes", [type(value).__name__, *[getattr(value, n) for n in names]], path)
+
+    return describe
+
+
+# What is of several of these kinds is described as the first of them.
+_KINDS: list[tuple[Any, Describe]] = [
+    (nn.Module, Reader._module),
+    (Tensor, Reader._tensor),
+    ((np.ndarray, np.generic), Reader._array),
+    (torch.Generator, lambda reader, value, path: reader.digest(value.get_state(), path)),
+    ((*_PRINTED, *_OPERATORS), lambda reader, value, path: hashed(type(value).__name__, str(value))),
+    (_LOCKS, lambda reader, value, path: hashed("closed", type(value).__name__)),
+    (torch.jit.ScriptFunction, lambda reader, value, path: hashed("script", str(value.inlined_graph))),
+    (logging.Logger, lambda reader, value, path: hashed("logger", value.name)),
+    (types.FunctionType, Reader._function),
+    (types.CodeType, Reader._code),
+    (types.MethodType, _attributes("__func__", "__self__")),
+    (functools.partial, Reader._partial),
+    (functools._lru_cache_wrapper, Reader._cached),
+    ((staticmethod, classmethod), _attributes("__func__")),
+    (property, _attributes("fget", "fset", "fdel")),
+    ((types.MemberDescriptorType, types.GetSetDescriptorType), _attributes("__name__")),
+    ((types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType), Reader._builtin),
+    ((types.MethodWrapperType, types.ClassMethodDescriptorType), Reader._builtin),
+    (weakref.ref, lambda reader, value, path: reader._all("weak", [value()], path)),
+    (types.MappingProxyType, Reader._mapping),
+    (dict, Reader._dict),
+    ((list, tuple), Reader._sequence),
+    ((set, frozenset), Reader._set),
+    (type, Reader._class),
+]
+
+
+def _filled(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False
+
+
+def _slots(kind: type) -> list[str]:
+    slots = vars(kind).get("__slots__", ())
+    names = [slots] if isinstance(slots, str) else list(slots)
+    return [name for name in names if name not in ("__dict__", "__weakref__")]
