@@ -6,7 +6,7 @@ Nothing here reads data; all of it may be computed by anyone who sees the upload
 from dataclasses import dataclass, field
 from math import sqrt
 
-from fedfdp.algorithms.base import Client
+from fedfdp.algorithms.base import Client, ClientState
 from fedfdp.core import ranges
 from fedfdp.core import weights as w
 from fedfdp.core.records import Weights
@@ -28,7 +28,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Seen(ClientState):
     """What a client released at the weights of its last round: the first gradient and loss. Empty before any round."""
 
     weights: Weights = field(default_factory=dict)

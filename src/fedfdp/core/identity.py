@@ -34,6 +34,7 @@ _SPELT = (torch.dtype, torch.device, torch.layout, torch.memory_format, np.dtype
 _CLOSED = (type(threading.Lock()), type(threading.RLock()))  # they hold nothing that is computed with
 _DESCRIBED_ELSEWHERE = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__dataclass_fields__"}
 _DESCRIBED_ELSEWHERE |= {"__dataclass_params__", "__abstractmethods__", "_abc_impl", "__firstlineno__"}
+_DESCRIBED_ELSEWHERE |= {"__orig_bases__", "__parameters__"}  # type arguments: what a class makes of them it holds
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _HEAP = 1 << 9  # a class made by a class statement, not in C
 

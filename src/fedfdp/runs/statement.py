@@ -16,15 +16,7 @@ from fedfdp.privacy.accounting import delta_warning
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger.ledger import LedgerBook
 
-_MEANING = {
-    "update": "the change of the model's weights, made of clipped and noised gradient sums",
-    "loss": "the mean loss of a batch, each loss clamped, noised",
-    "norms_within": "the share of gradients within the clipping bound, noised",
-    "control_change": "the change of the client's control variate, made of its noised update",
-    "squared_norm": "the size of the noised update, less what noise adds to it on average",
-    "ranges": "once, before training: counts of the columns' values on a public grid, noised, to estimate ranges from",
-    "estimates": "curvature and loss gap, made of noised gradients and noised losses",
-}
+RANGES = "once, before training: counts of the columns' values on a public grid, noised, to estimate ranges from"
 
 
 @dataclass(frozen=True)
@@ -46,7 +38,7 @@ class Statement:
     privacy: DPSGD
     rounds: int
     accounts: tuple[Account, ...]
-    released: tuple[str, ...]
+    released: Mapping[str, str]  # what leaves a client, and what it means
     beside: tuple[float, ...]  # noise multipliers of what is released beside the gradient, from the same batch
     repeatable: bool
     unit: str = "record"  # or the column that tells persons apart
@@ -124,7 +116,7 @@ class Statement:
             },
             "algorithm": self.algorithm,
             "rounds": self.rounds,
-            "released": {name: _MEANING.get(name, "released after noise") for name in self.released},
+            "released": dict(self.released),
             "clients": [dataclasses.asdict(account) for account in self.accounts],
             "assumptions": self.assumptions,
             "not_covered": list(NOT_COVERED),
@@ -160,7 +152,7 @@ class Statement:
             "",
             "## What leaves a client",
             "",
-            *[f"- `{name}`: {_MEANING.get(name, 'released after noise')}" for name in self.released],
+            *[f"- `{name}`: {meaning}" for name, meaning in self.released.items()],
             f"- the number of its {one}s, as a public fact",
             "",
             "## Assumptions",
@@ -236,7 +228,7 @@ def statement(
         accounts.append(
             Account(client, count, ledger.epsilon(), other if math.isfinite(other) else None, ledger.budget)
         )
-    released = (*(("ranges",) if before else ()), *algorithm.released())
+    released = {**({"ranges": RANGES} if before else {}), **algorithm.released()}
     beside = algorithm.joint_event(privacy).sigmas[1:]
     shown = {} if evaluated is None else evaluated
     return Statement(name, privacy, rounds, tuple(accounts), released, beside, repeatable, unit, shown, remarks)
