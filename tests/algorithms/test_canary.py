@@ -130,7 +130,7 @@ def check(method: Algorithm, rounds: int = 3, **own: float) -> None:
         assert digest(after) == digest(after_again), "the memory was made of more than what the batches released"
         if round == 0 and method.private_steps(broadcast, PRIVATE) == 1:
             other, _ = method.local(broadcast, memory, client(round, canary=False))
-            check_fields(method, upload, other, watched, own)
+            check_fields(upload, other, watched, own)
         state, memory = method.aggregate(state, iter([upload])), after
 
 
@@ -158,11 +158,12 @@ def check_answers(watched: Watched, round: int) -> None:
                 assert distance(value, getattr(noised, name)) > 0, f"{name} carries no noise"
 
 
-def check_fields(method: Algorithm, upload: Any, other: Any, watched: Watched, own: dict[str, float]) -> None:
+def check_fields(upload: Any, other: Any, watched: Watched, own: dict[str, float]) -> None:
     """One step: each field moves by at most what its sensitivity allows."""
     ((_, question, _),) = watched.kept
-    later = question.get("loss") is not None and question["loss"].at is not None
-    step, loss_clip = LR * CLIP * SHARE, getattr(method, "loss_clip", 0.0)
+    loss: LossQuery | None = question.get("loss")
+    later, loss_clip = loss is not None and loss.at is not None, loss.bound if loss is not None else 0.0
+    step = LR * CLIP * SHARE
     length = w.squared_norm(upload.update) ** 0.5
     allowed = {
         "update": step,

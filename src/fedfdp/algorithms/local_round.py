@@ -77,7 +77,7 @@ class Question:
     loss_bound: float | None = None  # C_l: the mean loss, each clamped to [0, C_l]; None: no loss
     losses_within: bool = False  # also the fraction of the losses within C_l
     norms_within: bool = False  # also the fraction of the gradients within C
-    batch: Literal["first", "last"] = "first"  # the first, its loss at w_t; the last, its loss after its step
+    batch: Literal["first", "last"] = "first"  # the last: its loss after a step along its gradient
 
 
 @dataclass

@@ -29,6 +29,7 @@ NAMED = ("fedfdp", "numpy", "torch", "numba")
 # Where modules of this package were when runs began to be identified: a move is not another run.
 MOVED = {"fedfdp.models.learner": "fedfdp.learner"}
 MOVED |= {f"fedfdp.core.{name}": f"fedfdp.{name}" for name in ("errors", "ranges", "records", "weights")}
+MOVED |= {f"fedfdp.algorithms.{name}": "fedfdp.algorithms.base" for name in ("record_types", "local_round")}
 _NUMBERS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
 _SPELT = (torch.dtype, torch.device, torch.layout, torch.memory_format, np.dtype, np.ufunc, range, slice)
 _CLOSED = (type(threading.Lock()), type(threading.RLock()))  # they hold nothing that is computed with

@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
 
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.privacy.accounting import delta_warning
@@ -98,7 +97,7 @@ class Statement:
         several = SEVERAL_RECORDS if self.unit == "record" else SEVERAL_CLIENTS
         return [line.format(one=self._one) for line in (*ASSUMPTIONS, *several)]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         p, one = self.privacy, self._one
         return {
             "epsilon": self.epsilon,
@@ -123,7 +122,7 @@ class Statement:
             "warnings": self.warnings,
             "evaluated": dict(self.evaluated),
             "remarks": list(self.remarks),
-            "versions": {name: version(name) for name in ("fedfdp", "torch", "dp-accounting", "numpy")},
+            "versions": _versions(),
         }
 
     def to_json(self) -> str:
@@ -173,9 +172,13 @@ class Statement:
             f"{'–' if a.budget is None else f'{a.budget:g}'} |"
             for a in self.accounts
         ]
-        libraries = ", ".join(f"{name} {number}" for name, number in self.to_dict()["versions"].items())
+        libraries = ", ".join(f"{name} {number}" for name, number in _versions().items())
         remarks = ["", *[f"- {line}" for line in self.remarks]] if self.remarks else []
         return "\n".join([*head, *rows, *remarks, "", f"Computed with {libraries}.", ""])
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("fedfdp", "torch", "dp-accounting", "numpy")}
 
 
 def _number(value: float | None) -> str:

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from fedfdp.core.errors import SettingError
 from fedfdp.runs import config as configs
@@ -39,7 +38,7 @@ def parse_grid(items: Iterable[str]) -> dict[str, list[str]]:
     return grid
 
 
-def default_grid(values: Mapping[str, Any]) -> dict[str, list[str]]:
+def default_grid(values: Mapping[str, object]) -> dict[str, list[str]]:
     """What is tried where no grid is given: what the method proposes, and the preset's C and ten times it."""
     config = configs.from_dict(dict(values))
     grid = {f"algorithm.{name}": tried for name, tried in config.algorithm.grid().items()}
@@ -67,7 +66,8 @@ def candidates(source: str, overrides: Sequence[str], grid: Grid | None, *, publ
     return list(found.values())
 
 
-def on_public(values: Mapping[str, Any], dataset: str) -> dict[str, Any]:
+def on_public(values: Mapping[str, object], dataset: str) -> dict[str, object]:
     """The same settings with another data set; files of the private one are left out."""
-    data = {name: value for name, value in values.get("data", {}).items() if name != "folder"}
+    section = values.get("data")
+    data = {name: value for name, value in section.items() if name != "folder"} if isinstance(section, dict) else {}
     return {**values, "data": {**data, "source": dataset}}
