@@ -15,18 +15,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
-from fedfdp.algorithms.base import (
-    Algorithm,
-    Broadcast,
-    LocalRound,
-    Mean,
-    Population,
-    Question,
-    Released,
-    ServerState,
-    Upload,
-)
+from fedfdp.algorithms.base import Algorithm, Mean
+from fedfdp.algorithms.local_round import LocalRound, Question, Released
 from fedfdp.algorithms.local_steps import MOST_STEPS, Estimates, Seen, Terms, affordable_steps, compare, next_steps
+from fedfdp.algorithms.record_types import Broadcast, Population, ServerState, Upload
 from fedfdp.core import ranges
 from fedfdp.core import weights as w
 from fedfdp.core.errors import SettingError

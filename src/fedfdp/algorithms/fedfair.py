@@ -8,17 +8,9 @@ from dataclasses import dataclass, field, replace
 from math import isfinite, log
 from typing import Annotated, ClassVar, Self
 
-from fedfdp.algorithms.base import (
-    Algorithm,
-    Broadcast,
-    ClientState,
-    LocalRound,
-    Mean,
-    Population,
-    Released,
-    ServerState,
-    Upload,
-)
+from fedfdp.algorithms.base import Algorithm, Mean
+from fedfdp.algorithms.local_round import LocalRound, Released
+from fedfdp.algorithms.record_types import Broadcast, ClientState, Population, ServerState, Upload
 from fedfdp.core import ranges
 from fedfdp.core import weights as w
 from fedfdp.core.errors import SettingError

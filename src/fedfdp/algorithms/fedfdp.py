@@ -9,19 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, Self
 
-from fedfdp.algorithms.base import (
-    Algorithm,
-    Broadcast,
-    ClientState,
-    LocalRound,
-    Mean,
-    Population,
-    Question,
-    ServerState,
-    Upload,
-)
+from fedfdp.algorithms.base import Algorithm, Mean
 from fedfdp.algorithms.fedfair import first_loss, first_loss_advice
-from fedfdp.algorithms.record_types import LOSS_MEANING
+from fedfdp.algorithms.local_round import LocalRound, Question
+from fedfdp.algorithms.record_types import LOSS_MEANING, Broadcast, ClientState, Population, ServerState, Upload
 from fedfdp.core import ranges
 from fedfdp.core.errors import SettingError
 from fedfdp.core.records import Weights

@@ -7,8 +7,9 @@ the noise and is free. At the first step there is nothing to pull: with one loca
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from fedfdp.algorithms.base import Broadcast, ClientState, LocalRound, Released
 from fedfdp.algorithms.fedavg import FedAvg
+from fedfdp.algorithms.local_round import LocalRound, Released
+from fedfdp.algorithms.record_types import Broadcast, ClientState
 from fedfdp.core import ranges
 from fedfdp.core import weights as w
 from fedfdp.core.records import Weights

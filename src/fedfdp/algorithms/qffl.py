@@ -8,17 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
-from fedfdp.algorithms.base import (
-    Algorithm,
-    Broadcast,
-    ClientState,
-    LocalRound,
-    Mean,
-    Question,
-    ServerState,
-    Upload,
-)
-from fedfdp.algorithms.record_types import LOSS_MEANING
+from fedfdp.algorithms.base import Algorithm, Mean
+from fedfdp.algorithms.local_round import LocalRound, Question
+from fedfdp.algorithms.record_types import LOSS_MEANING, Broadcast, ClientState, ServerState, Upload
 from fedfdp.core import ranges
 from fedfdp.core import weights as w
 from fedfdp.core.records import Weights
