@@ -112,8 +112,11 @@ class _Again:
 # The checker --------------------------------------------------------------------------------------------------------
 
 
-def check(method: Algorithm, rounds: int = 3) -> None:
-    """Raises AssertionError where removing the canary shows in any other way than through the mechanism."""
+def check(method: Algorithm, rounds: int = 3, **own: float) -> None:
+    """Raises AssertionError where removing the canary shows in any other way than through the mechanism.
+
+    `own` says of the fields that the method adds to its uploads how far one record may move each in a step.
+    """
     state = method.init(client(0, canary=True).learner.initial(), population(federation(True)), PRIVATE)
     memory = method.memory()
     for round in range(rounds):
@@ -127,7 +130,7 @@ def check(method: Algorithm, rounds: int = 3) -> None:
         assert digest(after) == digest(after_again), "the memory was made of more than what the batches released"
         if round == 0 and method.private_steps(broadcast, PRIVATE) == 1:
             other, _ = method.local(broadcast, memory, client(round, canary=False))
-            check_fields(method, upload, other, watched)
+            check_fields(upload, other, watched, own)
         state, memory = method.aggregate(state, iter([upload])), after
 
 
@@ -155,11 +158,12 @@ def check_answers(watched: Watched, round: int) -> None:
                 assert distance(value, getattr(noised, name)) > 0, f"{name} carries no noise"
 
 
-def check_fields(method: Algorithm, upload: Any, other: Any, watched: Watched) -> None:
+def check_fields(upload: Any, other: Any, watched: Watched, own: dict[str, float]) -> None:
     """One step: each field moves by at most what its sensitivity allows."""
     ((_, question, _),) = watched.kept
-    later = question.get("loss") is not None and question["loss"].at is not None
-    step, loss_clip = LR * CLIP * SHARE, getattr(method, "loss_clip", 0.0)
+    loss: LossQuery | None = question.get("loss")
+    later, loss_clip = loss is not None and loss.at is not None, loss.bound if loss is not None else 0.0
+    step = LR * CLIP * SHARE
     length = w.squared_norm(upload.update) ** 0.5
     allowed = {
         "update": step,
@@ -168,12 +172,13 @@ def check_fields(method: Algorithm, upload: Any, other: Any, watched: Watched) -
         "norms_within": SHARE,
         "squared_norm": step * (2 * length + step),
         **dict.fromkeys(("client", "records", "discount"), 0.0),
+        **own,
     }
     for f in fields(upload):
         mine, others = getattr(upload, f.name), getattr(other, f.name)
         if mine is None and others is None:
             continue
-        assert f.name in allowed, f"{f.name}: say in `allowed` how far one record may move it"
+        assert f.name in allowed, f"{f.name}: say in `check` how far one record may move it"
         assert distance(mine, others) <= allowed[f.name] * ROUNDING, f"{f.name} moves further than declared"
 
 
@@ -233,10 +238,10 @@ class RawLoss(FedAvg):
 
     Reply: ClassVar[type] = LeakyUpload
 
-    def local(self, broadcast, memory, client):
-        upload, memory = super().local(broadcast, memory, client)
-        loss = float(client.learner.losses(broadcast.weights, *client.data.train.take()).mean())
-        return LeakyUpload(client.name, client.records, upload.update, loss), memory
+    def reply(self, here, update):
+        client = here.client
+        loss = float(client.learner.losses(here.broadcast.weights, *client.data.train.take()).mean())
+        return LeakyUpload(client.name, client.records, update, loss), here.memory
 
 
 class BatchSize(FedAvg):

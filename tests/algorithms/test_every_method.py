@@ -150,8 +150,8 @@ def test_a_step_size_cannot_grow_or_vanish(decay):
 def test_a_step_size_that_decayed_to_nothing_divides_nothing_by_zero(digits, method, privacy):
     end = played(replace(method, lr_decay=1e-200), privacy, digits)
     assert all(torch.isfinite(tensor).all() for tensor in end.state.weights.values())
-    assert method.rate(10**9) == method.lr  # without decay
-    assert 0 < replace(method, lr_decay=0.5).rate(10**6) < 1e-19
+    assert method.step_size(10**9) == method.lr  # without decay
+    assert 0 < replace(method, lr_decay=0.5).step_size(10**6) < 1e-19
 
 
 class Twice(nn.Module):

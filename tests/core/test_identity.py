@@ -281,3 +281,20 @@ def test_it_is_remembered_for_each_object_as_long_as_that_lives():
     del losses
     assert len({remembered(closed_over(float(i))) for i in range(50)}) == 50  # at places that others had before
     assert remembered(scaled) == remembered(scaled) == identity(scaled)
+
+
+def test_a_class_of_ours_that_moved_and_type_arguments_are_no_other_run():
+    """An older run was made with classes where they were then, and with methods that were not generic."""
+    from fedfdp.algorithms.base import Algorithm, Upload
+    from fedfdp.core.identity.hashing import hashed
+
+    assert Upload.__module__ == "fedfdp.algorithms.record_types"
+    assert identity(Upload) == hashed("class", "fedfdp.algorithms.base", "Upload").hex()
+
+    def made(base):
+        return type("Own", (base,), {"__module__": __name__, "lr": 0.5})
+
+    generic = made(Algorithm)
+    assert "__parameters__" in vars(generic)
+    delattr(generic, "__parameters__")
+    assert identity(generic) == identity(made(Algorithm))

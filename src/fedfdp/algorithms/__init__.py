@@ -1,6 +1,4 @@
-"""The methods, one file each, by name or by import path."""
-
-from typing import Any
+"""The methods, one file each, by name or by import path. A new one is registered here and nowhere else."""
 
 from fedfdp.algorithms.ali_dpfl import ALIDPFL
 from fedfdp.algorithms.base import Algorithm
@@ -18,6 +16,7 @@ from fedfdp.core.settings import plain
 __all__ = [
     "ALGORITHMS",
     "ALIDPFL",
+    "FIXED_PRICE",
     "QFFL",
     "Algorithm",
     "FedAvg",
@@ -34,6 +33,8 @@ __all__ = [
 ALGORITHMS: dict[str, type[Algorithm]] = {
     kind.name: kind for kind in (FedAvg, FedProx, Scaffold, FedDyn, QFFL, ALIDPFL, FedFair, FedFDP)
 }
+# Those that have a private form, at a price known before the run: what a node allows unless its owner says otherwise.
+FIXED_PRICE = tuple(name for name, kind in ALGORITHMS.items() if kind.private and not kind.adaptive)
 
 
 def find(name: str) -> type[Algorithm]:
@@ -48,9 +49,9 @@ def find(name: str) -> type[Algorithm]:
     return ALGORITHMS[name]
 
 
-def algorithm_settings(algorithm: Algorithm) -> dict[str, Any]:
-    """A method by name with its settings, for what is hashed: one that older runs do not know counts if chosen."""
-    values = {"name": algorithm_name(algorithm), **plain(algorithm)}
+def algorithm_settings(algorithm: Algorithm) -> dict[str, object]:
+    """A method by name with its settings, for hashes; `lr_decay`, which older runs do not have, only if it is set."""
+    values: dict[str, object] = {"name": algorithm_name(algorithm), **plain(algorithm)}
     if algorithm.lr_decay == 1.0:
         del values["lr_decay"]
     return values

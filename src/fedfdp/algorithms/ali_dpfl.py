@@ -12,27 +12,17 @@ filter keeps the budget, and `privacy.accountant` must be "rdp". Plans count wit
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
-from fedfdp.algorithms.base import (
-    Algorithm,
-    Batch,
-    Broadcast,
-    Client,
-    LossQuery,
-    Population,
-    Released,
-    ServerState,
-    Upload,
-    descend,
-)
+from fedfdp.algorithms.base import Algorithm, Mean
+from fedfdp.algorithms.local_round import LocalRound, Question, Released
 from fedfdp.algorithms.local_steps import MOST_STEPS, Estimates, Seen, Terms, affordable_steps, compare, next_steps
+from fedfdp.algorithms.record_types import Broadcast, Population, ServerState, Upload
 from fedfdp.core import ranges
 from fedfdp.core import weights as w
 from fedfdp.core.errors import SettingError
 from fedfdp.core.records import Weights
-from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.dpsgd import DPSGD
 
 
@@ -51,11 +41,13 @@ class ALIBroadcast(Broadcast):
 
 @dataclass(frozen=True)
 class ALIUpload(Upload):
-    estimates: Estimates | None  # None in a client's first round
+    estimates: Estimates | None = field(
+        metadata={"meaning": "curvature and loss gap, made of noised gradients and noised losses"}
+    )  # None in a client's first round
 
 
 @dataclass(frozen=True, kw_only=True)
-class ALIDPFL(Algorithm):
+class ALIDPFL(Algorithm[ALIState, ALIBroadcast, ALIUpload, Seen]):
     """DPSGD with τ local steps; `local_steps` is the first τ. Ends when R_s rounds or R_c steps are used up."""
 
     round_budget: Annotated[int, ranges.ROUNDS] = 100  # R_s
@@ -65,10 +57,6 @@ class ALIDPFL(Algorithm):
 
     name: ClassVar[str] = "ali_dpfl"
     adaptive: ClassVar[bool] = True
-    State: ClassVar[type] = ALIState
-    Message: ClassVar[type] = ALIBroadcast
-    Reply: ClassVar[type] = ALIUpload
-    Memory: ClassVar[type] = Seen
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,11 +70,11 @@ class ALIDPFL(Algorithm):
             allowed = f"{self.name} chooses its steps during the run, which takes a Rényi filter"
             raise SettingError("privacy.accountant", privacy.accountant, allowed, 'set privacy.accountant = "rdp"')
 
-    def private_steps(self, broadcast: Broadcast | None, privacy: DPSGD) -> int:
-        return broadcast.tau if isinstance(broadcast, ALIBroadcast) else 1
+    def private_steps(self, broadcast: ALIBroadcast | None, privacy: DPSGD) -> int:
+        return 1 if broadcast is None else broadcast.tau
 
-    def joint_event(self, privacy: DPSGD) -> Event:
-        return privacy.event(losses=1)
+    def question(self, memory: Seen) -> Question:
+        return Question(self.loss_clip)
 
     def init(self, weights: Weights, population: Population, privacy: DPSGD | None) -> ALIState:
         self.check_privacy(privacy)
@@ -99,41 +87,26 @@ class ALIDPFL(Algorithm):
         terms = Terms(privacy.clip, noise, self.round_budget, steps, price)
         return ALIState(0, weights, population, terms, first)
 
-    def broadcast(self, state: ALIState) -> ALIBroadcast:
-        return ALIBroadcast(state.round, state.weights, state.tau)
+    def direction(self, here: LocalRound[ALIBroadcast, Seen], released: Released) -> Weights:
+        """g̃_i(w), of which the first is remembered."""
+        if here.step == 0:
+            # a copy, since the clients share the broadcast's tensors and a checkpoint holds each tensor once
+            here.memory = Seen(w.clone(here.weights), released.gradient, here.loss)
+        return released.gradient
 
-    def local(self, broadcast: ALIBroadcast, memory: Seen, client: Client) -> tuple[ALIUpload, Seen]:
-        coefficient = self.coefficient(broadcast, client.privacy)
-        released: list[Released] = []
-
-        def gradient(batch: Batch, here: Weights) -> Weights:
-            query = None if released else LossQuery(self.loss_clip)
-            answer = batch.release(here, coefficient=coefficient, loss=query)
-            if query is not None:
-                released.append(answer)
-            return answer.gradient
-
-        steps = self.batches(broadcast, client)
-        update = descend(broadcast.weights, steps, lr=self.rate(broadcast.round), direction=gradient)
-        loss = released[0].loss
-        assert loss is not None
-        # a copy, since the clients share the broadcast's tensors and a checkpoint holds each tensor once
-        now = Seen(w.clone(broadcast.weights), released[0].gradient, loss)
-        return ALIUpload(client.name, client.records, update, compare(memory, now, client)), now
+    def reply(self, here: LocalRound[ALIBroadcast, Seen], update: Weights) -> tuple[ALIUpload, Seen]:
+        estimates = compare(here.before, here.memory, here.client)
+        return ALIUpload(here.client.name, here.client.records, update, estimates), here.memory
 
     def aggregate(self, state: ALIState, uploads: Iterable[ALIUpload]) -> ALIState:
-        curvature, descent, weight = 0.0, 0.0, 0.0
-
-        def passing() -> Iterable[ALIUpload]:
-            nonlocal curvature, descent, weight
-            for upload in uploads:
-                if upload.estimates is not None:
-                    curvature += upload.weight * upload.estimates.curvature
-                    descent += upload.weight * upload.estimates.descent
-                    weight += upload.weight
-                yield upload
-
-        new: ALIState = super().aggregate(state, passing())
+        """The mean of the updates and of the estimates of μ² and Γ, and from them the next τ."""
+        model, curvature, descent, weight = Mean(state.weights), 0.0, 0.0, 0.0
+        for upload in uploads:
+            model.add(upload.update, upload.weight)
+            if upload.estimates is not None:
+                curvature += upload.weight * upload.estimates.curvature
+                descent += upload.weight * upload.estimates.descent
+                weight += upload.weight
         estimates, price = state.estimates, state.terms.loss_price
         if weight:
             mean = Estimates(curvature / weight, descent / weight)
@@ -141,7 +114,12 @@ class ALIDPFL(Algorithm):
         spent = state.spent + state.tau + price
         left = max(1, int(state.terms.steps - spent - price))
         return replace(
-            new, tau=min(next_steps(state.tau, estimates, state.terms), left), spent=spent, estimates=estimates
+            state,
+            round=state.round + 1,
+            weights=model.added_to(state.weights),
+            tau=min(next_steps(state.tau, estimates, state.terms), left),
+            spent=spent,
+            estimates=estimates,
         )
 
     def done(self, state: ALIState) -> bool:

@@ -1,14 +1,25 @@
-"""What a federated method is: hyper-parameters, four records and five functions over them.
+"""What a federated method is: hyper-parameters, four records, and hooks that say how it differs from FedAvg.
 
 A method says what clients and server compute. It never sees noise, files or networks: it asks its client for a gradient
 and gets a plain or a private one.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, ClassVar, Protocol
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, ClassVar, Generic, Self, get_args, get_origin
 
+from fedfdp.algorithms.local_round import Batch, Client, LocalRound, LossQuery, Question, Released
+from fedfdp.algorithms.record_types import (
+    Broadcast,
+    ClientState,
+    MemoryT,
+    MessageT,
+    Population,
+    ReplyT,
+    ServerState,
+    StateT,
+    Upload,
+)
 from fedfdp.core import ranges
 from fedfdp.core import weights as w
 from fedfdp.core.errors import require
@@ -18,115 +29,33 @@ from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.clipping.bounded import Coefficient
 from fedfdp.privacy.dpsgd import DPSGD
 
+__all__ = [
+    "Algorithm",
+    "Batch",
+    "Broadcast",
+    "Client",
+    "ClientState",
+    "LocalRound",
+    "LossQuery",
+    "Mean",
+    "Population",
+    "Question",
+    "Released",
+    "ServerState",
+    "Upload",
+]
+
 SMALLEST_RATE = 1e-20  # where a step size that decays ends: no weight is moved by such a step
-
-
-@dataclass(frozen=True)
-class Population:
-    """What is public about the clients: how many, the records they declare (all, and the smallest), the classes."""
-
-    clients: int  # how many
-    records: int  # Σ n_i
-    smallest: int  # min n_i
-    classes: int | None  # None for regression
-
-
-@dataclass(frozen=True)
-class ServerState:
-    """All the server remembers from round to round."""
-
-    round: int
-    weights: Weights
-    population: Population
-
-
-@dataclass(frozen=True)
-class Broadcast:
-    """What every client of a round receives. Numbers are annotated with their range: a client refuses others."""
-
-    round: Annotated[int, ranges.ROUND]
-    weights: Weights
-
-
-@dataclass(frozen=True)
-class Upload:
-    """What a client sends: its update w_i − w_t, and the number of records it declares."""
-
-    client: str
-    records: int
-    update: Weights
-    discount: float = field(default=1.0, kw_only=True)  # set by the server where the upload comes late
-
-    @property
-    def weight(self) -> float:
-        """What the upload counts for: p_i up to a common factor."""
-        return self.records * self.discount
-
-
-@dataclass(frozen=True)
-class ClientState:
-    """All a client remembers from round to round, besides its ledger."""
-
-
-@dataclass(frozen=True)
-class LossQuery:
-    """The batch's mean loss, each clamped to [0, bound]: at the same weights, or at what `at` makes of the gradient.
-
-    With `count`, also the fraction of the losses that lie within the bound.
-    """
-
-    bound: float
-    count: bool = False
-    at: Callable[[Weights], Weights] | None = None
-
-
-@dataclass(frozen=True)
-class Released:
-    """What came out of one batch: a mean gradient; where asked for, a mean loss and the fractions within the bounds."""
-
-    gradient: Weights
-    loss: float | None = None
-    losses_within: float | None = None
-    norms_within: float | None = None
-
-
-class Batch(Protocol):
-    """One batch of a client's records. A private one is secret and answers once."""
-
-    def release(
-        self,
-        weights: Weights,
-        *,
-        coefficient: Coefficient,
-        loss: LossQuery | None = None,
-        count_norms: bool = False,
-    ) -> Released:
-        """All that leaves this batch, in one call. Under privacy it is one event, every part of it noised.
-
-        A plain batch always tells its mean loss.
-        """
-        ...
-
-
-class Client(Protocol):
-    """What a method may ask of a client in one round."""
-
-    name: str
-    records: int
-    privacy: DPSGD | None
-
-    def batches(self, *, steps: int | None, epochs: int | None, batch_size: int) -> Iterator[Batch]:
-        """`steps` batches, or `epochs` passes; Poisson-sampled under privacy, shuffled minibatches otherwise."""
-        ...
-
-    def loss(self, weights: Weights) -> float:
-        """The mean loss on all of the client's records; only without privacy."""
-        ...
+PUBLIC = ("client", "records", "discount")  # what of an upload is not made of records
 
 
 @dataclass(frozen=True, kw_only=True)
-class Algorithm(ABC):
-    """A method with its hyper-parameters. Subclasses override what differs from federated averaging."""
+class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
+    """A method with its hyper-parameters. As it stands it is FedAvg; subclasses override what differs.
+
+    A subclass names its records once: `class Mine(Algorithm[MyState, MyMessage, MyReply, MyMemory])`. One that keeps
+    those of FedAvg derives from `FedAvg`.
+    """
 
     lr: Annotated[float, ranges.RATE] = 0.1  # η of the first round
     lr_decay: Annotated[float, ranges.DECAY] = 1.0  # what η is multiplied by after each round
@@ -135,11 +64,20 @@ class Algorithm(ABC):
     batch_size: Annotated[int, ranges.RECORDS] = 64  # without privacy; private batches are drawn with rate q
 
     name: ClassVar[str]  # how a config names the method
+    private: ClassVar[bool] = True  # whether the method has a private form
     adaptive: ClassVar[bool] = False  # whether what a round costs depends on what was released before it
-    State: ClassVar[type[Any]] = ServerState  # what the server remembers
+    State: ClassVar[type[Any]] = ServerState  # what the server remembers; this and the next from the type arguments
     Message: ClassVar[type[Any]] = Broadcast  # what is sent to clients
     Reply: ClassVar[type[Any]] = Upload  # what a client uploads
     Memory: ClassVar[type[Any]] = ClientState  # what a client remembers
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for base in vars(cls).get("__orig_bases__", ()):
+            if get_origin(base) is Algorithm:
+                for name, kind in zip(("State", "Message", "Reply", "Memory"), get_args(base), strict=True):
+                    if isinstance(kind, type):  # not a type variable of a method that is generic itself
+                        setattr(cls, name, kind)
 
     def __post_init__(self) -> None:
         ranges.check(self, "algorithm")
@@ -150,74 +88,58 @@ class Algorithm(ABC):
         """A SettingError that names the hyper-parameter unless `ok`."""
         require(ok, f"algorithm.{name}", getattr(self, name), allowed, fix)
 
-    def rate(self, round: int) -> float:
+    # The client's side: `local` goes through these hooks -------------------------------------------------------------
+
+    def step_size(self, round: int) -> float:
         """η of a round, the first being round 0; never so small that dividing by it fails."""
         return max(self.lr * self.lr_decay**round, min(self.lr, SMALLEST_RATE))
 
-    def check_privacy(self, privacy: DPSGD | None) -> None:  # noqa: B027
-        """Raises where the method exists only with, or only without, privacy."""
-
-    def released(self) -> tuple[str, ...]:
-        """The fields of an upload that are made of a client's records."""
-        return tuple(f.name for f in fields(self.Reply) if f.name not in ("client", "records", "discount"))
-
-    # What a private round costs -------------------------------------------------------------------------------------
-
-    def private_steps(self, broadcast: Broadcast | None, privacy: DPSGD) -> int:
-        """K, the batches of a private round: E epochs are E·⌈1/q⌉ of them."""
-        if self.local_epochs is not None:
-            return self.local_epochs * -int(-1 // privacy.q)
-        return self.local_steps or 1
-
-    def joint_event(self, privacy: DPSGD) -> Event:
-        """The batch of a round that releases most: the gradient alone, or with a loss and counts."""
-        return privacy.event()
-
-    def events(self, broadcast: Broadcast | None, privacy: DPSGD) -> tuple[Event, ...]:
-        """Every event of one round, known before it: K − 1 gradients and one joint event."""
-        steps, plain, joint = self.private_steps(broadcast, privacy), privacy.event(), self.joint_event(privacy)
-        if joint == plain:
-            return (replace(plain, count=steps),)
-        return (joint,) if steps == 1 else (replace(plain, count=steps - 1), joint)
-
-    # The two sides --------------------------------------------------------------------------------------------------
-
-    def init(self, weights: Weights, population: Population, privacy: DPSGD | None) -> Any:
-        """The server's state before round 0, from what is public."""
-        return ServerState(0, weights, population)
-
-    def broadcast(self, state: Any) -> Any:
-        """What the round's clients receive."""
-        return Broadcast(state.round, state.weights)
-
-    def memory(self) -> Any:
-        """A client's state before its first round."""
-        return self.Memory()
-
-    def coefficient(self, broadcast: Any, privacy: DPSGD | None) -> Coefficient:
-        """What is wanted of each record; engines that compute many clients at once ask it too."""
+    def coefficient(self, broadcast: MessageT, privacy: DPSGD | None) -> Coefficient:
+        """How much of each record's gradient is wanted; engines that compute many clients at once ask it too."""
         return PlainClip(privacy.clip if privacy else float("inf"))
 
-    @abstractmethod
-    def local(self, broadcast: Any, memory: Any, client: Client) -> tuple[Any, Any]:
-        """A client's round: what it uploads, and its new state."""
+    def question(self, memory: MemoryT) -> Question | None:
+        """What one batch of the round is asked beside its gradient; the answer is in `here.loss` and its like.
 
-    def aggregate(self, state: Any, uploads: Iterable[Any]) -> Any:
-        """The new state: w_t + Σ p_i (w_i − w_t), p over those that took part. Uploads are read once, one at a time."""
-        total, weight = w.zeros_like(state.weights), 0.0
-        for upload in uploads:
-            w.add_(total, upload.update, scale=upload.weight)
-            weight += upload.weight
-        moved = w.add(state.weights, total, scale=1 / weight) if weight else state.weights
-        return replace(state, round=state.round + 1, weights=moved)
+        The memory may say where a loss is clamped, never how much is asked: that is paid for beforehand.
+        """
+        return None
 
-    def done(self, state: Any) -> bool:
-        """Whether the method itself ends the run, before the rounds or the budget do."""
-        return False
+    def direction(self, here: LocalRound[MessageT, MemoryT], released: Released) -> Weights:
+        """What a step follows: w ← w − η·direction. Corrections that read no record are added here, after the noise.
 
-    # Help for subclasses --------------------------------------------------------------------------------------------
+        Where this is not overridden, the gradient is overwritten by the step; who overrides it may keep the gradient.
+        """
+        return released.gradient
 
-    def batches(self, broadcast: Any, client: Client) -> Iterator[Batch]:
+    def reply(self, here: LocalRound[MessageT, MemoryT], update: Weights) -> tuple[ReplyT, MemoryT]:
+        """What the client uploads after its steps, `update` being w_i − w_t, and what it remembers."""
+        upload: ReplyT = self.Reply(here.client.name, here.client.records, update)
+        return upload, here.memory
+
+    def local(self, broadcast: MessageT, memory: MemoryT, client: Client) -> tuple[ReplyT, MemoryT]:
+        """A client's round: w ← w − η·direction for every batch; then what it uploads, and its new memory."""
+        coefficient, question = self.coefficient(broadcast, client.privacy), self.question(memory)
+        batches = list(self.batches(broadcast, client))
+        here = LocalRound(broadcast, memory, client, self.step_size(broadcast.round), len(batches))
+        asked = -1 if question is None else 0 if question.batch == "first" else len(batches) - 1
+        times = w.multiply_ if type(self).direction is Algorithm.direction else w.multiply
+        update: Weights | None = None
+        for here.step, batch in enumerate(batches):
+            if update is not None:
+                here.weights = w.add(broadcast.weights, update)
+            if question is not None and here.step == asked:
+                released = here.ask(batch, question, coefficient)
+            else:
+                released = batch.release(here.weights, coefficient=coefficient)
+            direction = self.direction(here, released)
+            if update is None:
+                update = times(direction, -here.rate)
+            else:
+                w.add_(update, direction, scale=-here.rate)
+        return self.reply(here, w.zeros_like(broadcast.weights) if update is None else update)
+
+    def batches(self, broadcast: MessageT | None, client: Client) -> Iterator[Batch]:
         """The round's batches of one client, as the hyper-parameters say."""
         if client.privacy is not None:
             steps = self.private_steps(broadcast, client.privacy)
@@ -225,27 +147,106 @@ class Algorithm(ABC):
         epochs = None if self.local_steps is not None else self.local_epochs or 1
         return client.batches(steps=self.local_steps, epochs=epochs, batch_size=self.batch_size)
 
+    def memory(self) -> MemoryT:
+        """A client's memory before its first round."""
+        memory: MemoryT = self.Memory()
+        return memory
 
-def descend(
-    start: Weights,
-    batches: Iterable[Batch],
-    *,
-    lr: float,
-    direction: Callable[[Batch, Weights], Weights],
-    consume: bool = False,
-) -> Weights:
-    """w_i − w_t after the round's steps w ← w − η·direction(batch, w): the one local loop of every method.
+    # What a private round costs --------------------------------------------------------------------------------------
 
-    Corrections that read no data (proximal terms, control variates) go into `direction`, after the release. With
-    `consume` a direction is changed in place: for methods that need none of them afterwards.
-    """
-    times = w.multiply_ if consume else w.multiply
-    update: Weights | None = None
-    for batch in batches:
-        here = start if update is None else w.add(start, update)
-        step = direction(batch, here)
-        if update is None:
-            update = times(step, -lr)
-        else:
-            w.add_(update, step, scale=-lr)
-    return w.zeros_like(start) if update is None else update
+    def check_privacy(self, privacy: DPSGD | None) -> None:
+        """Raises where the method exists only with, or only without, privacy."""
+
+    def private_steps(self, broadcast: MessageT | None, privacy: DPSGD) -> int:
+        """K, the batches of a private round: E epochs are E·⌈1/q⌉ of them."""
+        if self.local_epochs is not None:
+            return self.local_epochs * -int(-1 // privacy.q)
+        return self.local_steps or 1
+
+    def joint_event(self, privacy: DPSGD) -> Event:
+        """The batch of a round that releases most: its gradient, and what `question` asks of it."""
+        asked = self.question(self.memory()) or Question()
+        loss = asked.loss_bound is not None
+        return privacy.event(losses=int(loss), counts=int(loss and asked.losses_within) + int(asked.norms_within))
+
+    def events(self, broadcast: MessageT | None, privacy: DPSGD) -> tuple[Event, ...]:
+        """Every event of one round, known before it: K − 1 gradients and one joint event."""
+        steps, plain, joint = self.private_steps(broadcast, privacy), privacy.event(), self.joint_event(privacy)
+        if joint == plain:
+            return (replace(plain, count=steps),)
+        return (joint,) if steps == 1 else (replace(plain, count=steps - 1), joint)
+
+    # The server's side -----------------------------------------------------------------------------------------------
+
+    def init(self, weights: Weights, population: Population, privacy: DPSGD | None) -> StateT:
+        """The server's state before round 0, from what is public."""
+        state: StateT = self.State(0, weights, population)
+        return state
+
+    def broadcast(self, state: StateT) -> MessageT:
+        """What the round's clients receive: of the state, the fields that the message has too."""
+        message: MessageT = self.Message(**{field.name: getattr(state, field.name) for field in fields(self.Message)})
+        return message
+
+    def weigh(self, state: StateT, upload: ReplyT) -> float:
+        """ω_i, what an upload counts for in the mean, up to a common factor."""
+        return upload.weight
+
+    def aggregate(self, state: StateT, uploads: Iterable[ReplyT]) -> StateT:
+        """The new state: w_t + Σ ω_i (w_i − w_t)/Σ ω_i over those that took part. Uploads are read once, in order."""
+        mean = Mean(state.weights)
+        for upload in uploads:
+            mean.add(upload.update, self.weigh(state, upload))
+        return replace(state, round=state.round + 1, weights=mean.added_to(state.weights))
+
+    def done(self, state: StateT) -> bool:
+        """Whether the method itself ends the run, before the rounds or the budget do."""
+        return False
+
+    # What others ask of a method -------------------------------------------------------------------------------------
+
+    def released(self) -> dict[str, str]:
+        """The fields of an upload that are made of a client's records, each with what it means."""
+        told = [field for field in fields(self.Reply) if field.name not in PUBLIC]
+        return {field.name: field.metadata.get("meaning", "released after noise") for field in told}
+
+    def loss_of(self, upload: ReplyT) -> float | None:
+        """The loss that an upload releases; None where it releases none."""
+        return None
+
+    def loss_bound_after(self, loss: float | None) -> float:
+        """C_l of a client's next loss, as far as the last one it released tells; 0 where that does not."""
+        asked = self.question(self.memory())
+        return 0.0 if asked is None else asked.loss_bound or 0.0
+
+    def with_loss(self, loss: float) -> Self:
+        """The same method where F(w_0) is known to be `loss`, for estimates of what it would do there."""
+        return self
+
+    def advice(self, classes: int | None) -> tuple[str, ...]:
+        """What is still missing for records of so many classes (None: regression), for `fedfdp data check`."""
+        return ()
+
+    def grid(self) -> dict[str, tuple[float, ...]]:
+        """What `fedfdp tune` tries where no grid is given: values for each setting."""
+        return {"lr": (0.5 * self.lr, 1.0 * self.lr, 2.0 * self.lr)}
+
+    def without_idle(self) -> Self:
+        """The same with settings that change nothing at their defaults: equal for methods that compute the same."""
+        return self
+
+
+class Mean:
+    """Σ ω_i u_i/Σ ω_i, one update at a time, so that none has to be kept."""
+
+    def __init__(self, like: Weights) -> None:
+        self.total, self.weight = w.zeros_like(like), 0.0
+
+    def add(self, update: Weights, weight: float, *, divisor: float | None = None) -> None:
+        """One more update; `divisor` where the sum is not divided by the weights themselves."""
+        w.add_(self.total, update, scale=weight)
+        self.weight += weight if divisor is None else divisor
+
+    def added_to(self, weights: Weights) -> Weights:
+        """The weights moved by the mean; unmoved where nothing was added."""
+        return w.add(weights, self.total, scale=1 / self.weight) if self.weight else weights

@@ -3,22 +3,14 @@
 η_b = η(1 + λ(F_i(w, b) − F(w_t))). Every loss leaves the client as it is, so there is no private form: that is FedFDP.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from math import isfinite, log
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
-from fedfdp.algorithms.base import (
-    Algorithm,
-    Batch,
-    Broadcast,
-    Client,
-    ClientState,
-    Population,
-    ServerState,
-    Upload,
-    descend,
-)
+from fedfdp.algorithms.base import Algorithm, Mean
+from fedfdp.algorithms.local_round import LocalRound, Released
+from fedfdp.algorithms.record_types import Broadcast, ClientState, Population, ServerState, Upload
 from fedfdp.core import ranges
 from fedfdp.core import weights as w
 from fedfdp.core.errors import SettingError
@@ -38,20 +30,18 @@ class FairBroadcast(Broadcast):
 
 @dataclass(frozen=True)
 class FairUpload(Upload):
-    loss: float  # F_i(w_i)
+    loss: float = field(metadata={"meaning": "the mean loss on all records, not noised"})  # F_i(w_i)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedFair(Algorithm):
+class FedFair(Algorithm[FairState, FairBroadcast, FairUpload, ClientState]):
     """Local SGD whose step grows with the gap between the batch's loss and the global one."""
 
     lam: Annotated[float, ranges.LAMBDA] = 0.1  # λ, by how much a loss above the global one lengthens a step
     initial_loss: Annotated[float, ranges.LOSS] | None = None  # F at first, a public guess; None: ln(classes)
 
     name: ClassVar[str] = "fedfair"
-    State: ClassVar[type] = FairState
-    Message: ClassVar[type] = FairBroadcast
-    Reply: ClassVar[type] = FairUpload
+    private: ClassVar[bool] = False
 
     def check_privacy(self, privacy: DPSGD | None) -> None:
         if privacy is not None:
@@ -60,47 +50,40 @@ class FedFair(Algorithm):
     def init(self, weights: Weights, population: Population, privacy: DPSGD | None) -> FairState:
         return FairState(0, weights, population, first_loss(self.initial_loss, population))
 
-    def broadcast(self, state: FairState) -> FairBroadcast:
-        return FairBroadcast(state.round, state.weights, state.loss)
-
-    def local(self, broadcast: FairBroadcast, memory: ClientState, client: Client) -> tuple[FairUpload, ClientState]:
-        plain = self.coefficient(broadcast, None)
-
-        def fair_gradient(batch: Batch, here: Weights) -> Weights:
-            released = batch.release(here, coefficient=plain)
-            assert released.loss is not None  # a plain batch always tells it
-            return w.multiply(released.gradient, self.stretch(released.loss, broadcast.loss))
-
-        steps = self.batches(broadcast, client)
-        update = descend(broadcast.weights, steps, lr=self.rate(broadcast.round), direction=fair_gradient)
-        reached = w.add(broadcast.weights, update)
-        return FairUpload(client.name, client.records, update, client.loss(reached)), memory
+    def direction(self, here: LocalRound[FairBroadcast, ClientState], released: Released) -> Weights:
+        """η_b/η·∇F_i(w, b)"""
+        assert released.loss is not None  # a batch without privacy always tells it
+        return w.multiply(released.gradient, self.stretch(released.loss, here.broadcast.loss))
 
     def stretch(self, batch_loss: float, global_loss: float) -> float:
         """η_b/η of Alg. 1, kept at 0 or more and finite whatever the losses are."""
         factor = 1 + self.lam * (batch_loss - global_loss)
         return max(factor, 0.0) if isfinite(factor) else 0.0
 
+    def reply(self, here: LocalRound[FairBroadcast, ClientState], update: Weights) -> tuple[FairUpload, ClientState]:
+        loss = here.client.loss(w.add(here.broadcast.weights, update))  # F_i(w_i)
+        return FairUpload(here.client.name, here.client.records, update, loss), here.memory
+
     def aggregate(self, state: FairState, uploads: Iterable[FairUpload]) -> FairState:
-        losses = LossMean()
-        new: FairState = super().aggregate(state, losses.passing(uploads))
-        return replace(new, loss=losses.mean(otherwise=state.loss))
-
-
-class LossMean:
-    """F = Σ p_i F_i, taken while the uploads pass by."""
-
-    def __init__(self) -> None:
-        self.total, self.weight = 0.0, 0.0
-
-    def passing(self, uploads: Iterable[FairUpload]) -> Iterator[FairUpload]:
+        """F(w_{t+1}) = Σ p_i F_i(w_i) beside the mean of the updates."""
+        mean, loss = Mean(state.weights), 0.0
         for upload in uploads:
-            self.total += upload.weight * upload.loss
-            self.weight += upload.weight
-            yield upload
+            mean.add(upload.update, upload.weight)
+            loss += upload.weight * upload.loss
+        moved, known = mean.added_to(state.weights), loss / mean.weight if mean.weight else state.loss
+        return replace(state, round=state.round + 1, weights=moved, loss=known)
 
-    def mean(self, *, otherwise: float) -> float:
-        return self.total / self.weight if self.weight else otherwise
+    def loss_of(self, upload: FairUpload) -> float:
+        return upload.loss
+
+    def with_loss(self, loss: float) -> Self:
+        return replace(self, initial_loss=loss)
+
+    def advice(self, classes: int | None) -> tuple[str, ...]:
+        return first_loss_advice(self.initial_loss, classes)
+
+    def grid(self) -> dict[str, tuple[float, ...]]:
+        return {"lam": (0.0, 0.5), **super().grid()}
 
 
 def first_loss(given: float | None, population: Population) -> float:
@@ -113,3 +96,10 @@ def first_loss(given: float | None, population: Population) -> float:
         fix = "0.3 suits targets in [−1, 1], which data.target scales them to"
         raise SettingError("algorithm.initial_loss", None, allowed, fix)
     return log(population.classes)
+
+
+def first_loss_advice(given: float | None, classes: int | None) -> tuple[str, ...]:
+    """What `first_loss` would refuse, said before a run."""
+    if given is not None or classes is not None:
+        return ()
+    return ("algorithm.initial_loss is not given, and regression needs it: 0.3 suits targets in [−1, 1]",)

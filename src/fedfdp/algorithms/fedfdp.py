@@ -7,30 +7,19 @@ released: free of privacy cost, and it works at any C.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from fedfdp.algorithms.base import (
-    Algorithm,
-    Batch,
-    Broadcast,
-    Client,
-    LossQuery,
-    Population,
-    Released,
-    ServerState,
-    Upload,
-    descend,
-)
-from fedfdp.algorithms.fedfair import first_loss
+from fedfdp.algorithms.base import Algorithm, Mean
+from fedfdp.algorithms.fedfair import first_loss, first_loss_advice
+from fedfdp.algorithms.local_round import LocalRound, Question
+from fedfdp.algorithms.record_types import LOSS_MEANING, Broadcast, ClientState, Population, ServerState, Upload
 from fedfdp.core import ranges
-from fedfdp.core import weights as w
 from fedfdp.core.errors import SettingError
 from fedfdp.core.records import Weights
 from fedfdp.fairness.adaptive import Drive
 from fedfdp.fairness.bounds import mean_bound, quantile_bound
 from fedfdp.fairness.coefficients import Form, fair_clip
 from fedfdp.fairness.weights import fair_weight
-from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.clipping.bounded import Coefficient
 from fedfdp.privacy.dpsgd import DPSGD
 
@@ -51,17 +40,17 @@ class FDPBroadcast(Broadcast):
 
 @dataclass(frozen=True)
 class FDPUpload(Upload):
-    loss: Annotated[float, ranges.LOSS]  # F̃_i
-    norms_within: float | None  # the noised fraction of gradients that C does not clip
+    loss: Annotated[float, ranges.LOSS] = field(metadata=LOSS_MEANING)  # F̃_i
+    norms_within: float | None = field(metadata={"meaning": "the share of gradients within the clipping bound, noised"})
 
 
 @dataclass(frozen=True)
-class FDPMemory:
+class FDPMemory(ClientState):
     loss_bound: Annotated[float, ranges.LOSS_BOUND]  # C_l of the next round
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedFDP(Algorithm):
+class FedFDP(Algorithm[FDPState, FDPBroadcast, FDPUpload, FDPMemory]):
     """Fair, private federated learning. `lam` weighs records at the clients, `server_lam` updates at the server."""
 
     lr: float = 16.0  # η of the first round; suits the default C = 0.1
@@ -86,10 +75,6 @@ class FedFDP(Algorithm):
     initial_loss: Annotated[float, ranges.LOSS] | None = None  # F at first, a public guess; None: ln(classes)
 
     name: ClassVar[str] = "fedfdp"
-    State: ClassVar[type] = FDPState
-    Message: ClassVar[type] = FDPBroadcast
-    Reply: ClassVar[type] = FDPUpload
-    Memory: ClassVar[type] = FDPMemory
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,17 +90,8 @@ class FedFDP(Algorithm):
             name = "coefficients" if self.coefficients == "automatic" else "clip_bound"
             raise SettingError(f"algorithm.{name}", getattr(self, name), "only with privacy", "leave it out")
 
-    def released(self) -> tuple[str, ...]:
-        return tuple(name for name in super().released() if name != "norms_within" or self.clip_bound == "quantile")
-
-    def joint_event(self, privacy: DPSGD) -> Event:
-        return privacy.event(losses=1, counts=(self.loss_bound == "quantile") + (self.clip_bound == "quantile"))
-
     def init(self, weights: Weights, population: Population, privacy: DPSGD | None) -> FDPState:
         return FDPState(0, weights, population, first_loss(self.initial_loss, population))
-
-    def broadcast(self, state: FDPState) -> FDPBroadcast:
-        return FDPBroadcast(state.round, state.weights, state.loss, state.clip_scale)
 
     def memory(self) -> FDPMemory:
         return FDPMemory(self.loss_clip)
@@ -130,67 +106,51 @@ class FedFDP(Algorithm):
             gamma=self.gamma,
         )
 
-    def local(self, broadcast: FDPBroadcast, memory: FDPMemory, client: Client) -> tuple[FDPUpload, FDPMemory]:
-        coefficient = self.coefficient(broadcast, client.privacy)
-        steps = list(self.batches(broadcast, client))
-        joint = steps[0] if self.loss_at == "global" else steps[-1]  # the batch that releases its loss too
-        answers: list[Released] = []
+    def question(self, memory: FDPMemory) -> Question:
+        return Question(
+            memory.loss_bound,
+            losses_within=self.loss_bound == "quantile",
+            norms_within=self.clip_bound == "quantile",
+            batch="first" if self.loss_at == "global" else "last",
+        )
 
-        def fair_gradient(batch: Batch, here: Weights) -> Weights:
-            if batch is not joint:
-                return batch.release(here, coefficient=coefficient).gradient
-            count = self.loss_bound == "quantile"
-            after = None if self.loss_at == "global" else lambda g: w.add(here, g, scale=-self.rate(broadcast.round))
-            query = LossQuery(memory.loss_bound, count=count, at=after)
-            count_norms = self.clip_bound == "quantile"
-            answers.append(batch.release(here, coefficient=coefficient, loss=query, count_norms=count_norms))
-            return answers[0].gradient
+    def reply(self, here: LocalRound[FDPBroadcast, FDPMemory], update: Weights) -> tuple[FDPUpload, FDPMemory]:
+        """F̃_i beside the update; and C_l of the client's next round."""
+        upload = FDPUpload(here.client.name, here.client.records, update, here.loss, here.norms_within)
+        return upload, FDPMemory(self.next_loss_bound(here.before.loss_bound, here.loss, here.losses_within))
 
-        lr = self.rate(broadcast.round)
-        update = descend(broadcast.weights, steps, lr=lr, direction=fair_gradient, consume=True)
-        loss = answers[0].loss
-        assert loss is not None
-        upload = FDPUpload(client.name, client.records, update, loss, answers[0].norms_within)
-        return upload, FDPMemory(self.next_loss_bound(memory.loss_bound, answers[0]))
-
-    def next_loss_bound(self, bound: float, released: Released) -> float:
-        """C_l of the client's next round."""
+    def next_loss_bound(self, bound: float, loss: float, within: float | None) -> float:
+        """C_l after a round with this bound, from what the client released in it."""
         limits = {"floor": self.loss_floor, "ceiling": self.loss_ceiling}
-        if self.loss_bound == "mean" and released.loss is not None:
-            return mean_bound(released.loss, **limits)
-        if self.loss_bound == "quantile" and released.losses_within is not None:
-            within = released.losses_within
+        if self.loss_bound == "mean":
+            return mean_bound(loss, **limits)  # Eq. 16
+        if self.loss_bound == "quantile" and within is not None:
             return quantile_bound(bound, within, quantile=self.quantile, step=self.quantile_step, **limits)
         return bound
 
     def aggregate(self, state: FDPState, uploads: Iterable[FDPUpload]) -> FDPState:
         """w_t + Σ ω_i (w_i − w_t)/Σ ω_i with ω_i = p_i·clamp(1 + λ_s(F̄_i − F)): read once, one upload at a time."""
-        total, omegas = w.zeros_like(state.weights), 0.0
-        losses, loss, within, weight = dict(state.losses), 0.0, 0.0, 0.0
+        mean, losses, loss, within, weight = Mean(state.weights), dict(state.losses), 0.0, 0.0, 0.0
         lam = self.server_lam if self.server_rule == "fixed" else state.drive.lam(state.loss)
         limits = {"low": self.server_low, "high": self.server_high}
         for upload in uploads:
             before = losses.get(upload.client, state.loss)
-            smooth = self.smoothing * before + (1 - self.smoothing) * upload.loss
-            omega = upload.weight * fair_weight(smooth, state.loss, lam=lam, **limits)
-            w.add_(total, upload.update, scale=omega)
-            losses[upload.client] = smooth
-            omegas += omega
+            smooth = losses[upload.client] = self.smoothing * before + (1 - self.smoothing) * upload.loss
+            mean.add(upload.update, upload.weight * fair_weight(smooth, state.loss, lam=lam, **limits))
             loss += upload.weight * smooth
             within += upload.weight * (upload.norms_within or 0.0)
             weight += upload.weight
         if not weight:
             return replace(state, round=state.round + 1)
-        moved = w.add(state.weights, total, scale=1 / omegas) if omegas else state.weights
-        mean = ranges.LOSS.nearest(loss / weight)
+        known = ranges.LOSS.nearest(loss / weight)
         return replace(
             state,
             round=state.round + 1,
-            weights=moved,
-            loss=mean,
+            weights=mean.added_to(state.weights),
+            loss=known,
             losses=losses,
             clip_scale=self.next_clip_scale(state.clip_scale, within / weight),
-            drive=state.drive.after(losses, mean),
+            drive=state.drive.after(losses, known),
         )
 
     def next_clip_scale(self, scale: float, within: float) -> float:
@@ -199,3 +159,36 @@ class FedFDP(Algorithm):
             return scale
         limits = {"floor": ranges.CLIP_SCALE.low, "ceiling": ranges.CLIP_SCALE.high}
         return quantile_bound(scale, within, quantile=self.clip_quantile, step=self.quantile_step, **limits)
+
+    # What others ask of a method -------------------------------------------------------------------------------------
+
+    def released(self) -> dict[str, str]:
+        told = super().released()
+        if self.clip_bound != "quantile":
+            del told["norms_within"]
+        return told
+
+    def loss_of(self, upload: FDPUpload) -> float:
+        return upload.loss
+
+    def loss_bound_after(self, loss: float | None) -> float:
+        if self.loss_bound == "quantile":
+            return 0.0  # the client's count is not in its upload
+        return self.loss_clip if loss is None else self.next_loss_bound(self.loss_clip, loss, None)
+
+    def with_loss(self, loss: float) -> Self:
+        return replace(self, initial_loss=loss)
+
+    def advice(self, classes: int | None) -> tuple[str, ...]:
+        return first_loss_advice(self.initial_loss, classes)
+
+    def grid(self) -> dict[str, tuple[float, ...]]:
+        return {"lam": (0.0, 0.5), "kappa": (2.0, 4.0), "server_lam": (0.0, 5.0, 20.0), **super().grid()}
+
+    def without_idle(self) -> Self:
+        method, usual = self, FedFDP()
+        if self.lam == 0:
+            method = replace(method, kappa=usual.kappa)  # nothing is weighed, so nothing is bounded
+        if self.server_rule == "adaptive":
+            method = replace(method, server_lam=usual.server_lam)  # it finds its own
+        return method

@@ -6,7 +6,8 @@ Nothing here reads data; all of it may be computed by anyone who sees the upload
 from dataclasses import dataclass, field
 from math import sqrt
 
-from fedfdp.algorithms.base import Client
+from fedfdp.algorithms.local_round import Client
+from fedfdp.algorithms.record_types import ClientState
 from fedfdp.core import ranges
 from fedfdp.core import weights as w
 from fedfdp.core.records import Weights
@@ -28,7 +29,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Seen(ClientState):
     """What a client released at the weights of its last round: the first gradient and loss. Empty before any round."""
 
     weights: Weights = field(default_factory=Weights)
@@ -44,7 +45,7 @@ class Estimates:
     descent: float
 
     def towards(self, new: "Estimates", share: float) -> "Estimates":
-        """Moved by that share of the way."""
+        """These moved towards the new ones by that share of the difference."""
         curvature = self.curvature + share * (new.curvature - self.curvature)
         return Estimates(curvature, self.descent + share * (new.descent - self.descent))
 

@@ -1,4 +1,4 @@
-"""SCAFFOLD: "Stochastic Controlled Averaging for Federated Learning" (Karimireddy et al., 2020), option II.
+"""SCAFFOLD: "Stochastic Controlled Averaging for Federated Learning" (Karimireddy et al., 2020), Alg. 1, option II.
 
 Control variates c_i (a client's own direction) and c (everyone's) take the drift out of local steps. They are built
 from the released update, so under privacy they are as private as it is, and cost nothing more. With one local step and
@@ -9,7 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from fedfdp.algorithms.base import Algorithm, Batch, Broadcast, Client, Population, ServerState, Upload, descend
+from fedfdp.algorithms.base import Algorithm, Mean
+from fedfdp.algorithms.local_round import LocalRound, Released
+from fedfdp.algorithms.record_types import Broadcast, ClientState, Population, ServerState, Upload
 from fedfdp.core import weights as w
 from fedfdp.core.records import Weights
 from fedfdp.privacy.dpsgd import DPSGD
@@ -27,48 +29,37 @@ class ScaffoldBroadcast(Broadcast):
 
 @dataclass(frozen=True)
 class ScaffoldUpload(Upload):
-    control_change: Weights  # c_i⁺ − c_i
+    control_change: Weights = field(
+        metadata={"meaning": "the change of the client's control variate, made of its noised update"}
+    )  # Δc_i = c_i⁺ − c_i
 
 
 @dataclass(frozen=True)
-class ScaffoldMemory:
+class ScaffoldMemory(ClientState):
     control: Weights = field(default_factory=Weights)  # c_i; empty before the first round, which means zero
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scaffold(Algorithm):
+class Scaffold(Algorithm[ScaffoldState, ScaffoldBroadcast, ScaffoldUpload, ScaffoldMemory]):
     """Σ p_i w_i after local steps along gradient − c_i + c."""
 
     name: ClassVar[str] = "scaffold"
-    State: ClassVar[type] = ScaffoldState
-    Message: ClassVar[type] = ScaffoldBroadcast
-    Reply: ClassVar[type] = ScaffoldUpload
-    Memory: ClassVar[type] = ScaffoldMemory
 
     def init(self, weights: Weights, population: Population, privacy: DPSGD | None) -> ScaffoldState:
         return ScaffoldState(0, weights, population, w.zeros_like(weights))
 
-    def broadcast(self, state: ScaffoldState) -> ScaffoldBroadcast:
-        return ScaffoldBroadcast(state.round, state.weights, state.control)
+    def direction(self, here: LocalRound[ScaffoldBroadcast, ScaffoldMemory], released: Released) -> Weights:
+        """g_i(w) + (c − c_i), line 10"""
+        c, c_i = here.broadcast.control, here.before.control
+        return w.add(released.gradient, w.subtract(c, c_i) if c_i else c)
 
-    def local(
-        self, broadcast: ScaffoldBroadcast, memory: ScaffoldMemory, client: Client
+    def reply(
+        self, here: LocalRound[ScaffoldBroadcast, ScaffoldMemory], update: Weights
     ) -> tuple[ScaffoldUpload, ScaffoldMemory]:
-        coefficient = self.coefficient(broadcast, client.privacy)
-        own = memory.control or w.zeros_like(broadcast.control)
-        correction = w.subtract(broadcast.control, own)
-        taken = 0
-
-        def corrected_gradient(batch: Batch, here: Weights) -> Weights:
-            nonlocal taken
-            taken += 1
-            return w.add(batch.release(here, coefficient=coefficient).gradient, correction)
-
-        steps = self.batches(broadcast, client)
-        update = descend(broadcast.weights, steps, lr=self.rate(broadcast.round), direction=corrected_gradient)
-        # c_i⁺ − c_i = (w_t − w_i)/(Kη) − c
-        change = w.subtract(w.multiply(update, -1 / (taken * self.rate(broadcast.round))), broadcast.control)
-        upload = ScaffoldUpload(client.name, client.records, update, change)
+        """Δc_i = (w_t − w_i)/(Kη) − c, lines 12 and 13"""
+        change = w.subtract(w.multiply(update, -1 / (here.steps * here.rate)), here.broadcast.control)
+        own = here.before.control or w.zeros_like(change)
+        upload = ScaffoldUpload(here.client.name, here.client.records, update, change)
         return upload, ScaffoldMemory(w.add(own, change))
 
     def aggregate(self, state: ScaffoldState, uploads: Iterable[ScaffoldUpload]) -> ScaffoldState:
@@ -76,12 +67,8 @@ class Scaffold(Algorithm):
 
         That is also why an upload that comes late counts in full for c: the client has moved its c_i.
         """
-        control = w.clone(state.control)
-
-        def passing() -> Iterable[ScaffoldUpload]:
-            for upload in uploads:
-                w.add_(control, upload.control_change, scale=upload.records / state.population.records)
-                yield upload
-
-        new: ScaffoldState = super().aggregate(state, passing())
-        return replace(new, control=control)
+        mean, control = Mean(state.weights), w.clone(state.control)
+        for upload in uploads:
+            mean.add(upload.update, upload.weight)
+            w.add_(control, upload.control_change, scale=upload.records / state.population.records)
+        return replace(state, round=state.round + 1, weights=mean.added_to(state.weights), control=control)

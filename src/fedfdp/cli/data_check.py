@@ -56,18 +56,15 @@ def _reviewed(source: str, overrides: list[str]) -> "Review":
     own = not named(config.data.source)
     columns = review_columns(config.data, place_of(config.data.source, config.data.folder)) if own else []
     step = config.algorithm.events(None, config.privacy) if config.privacy else ()
-    found = review(
+    return review(
         federation,
         config.privacy,
         step=step,
         default_lr=_default_lr(config.algorithm),
+        advice=config.algorithm.advice(federation.classes),
         columns=columns,
         names=class_names(config.data),
     )
-    if federation.classes is None and getattr(config.algorithm, "initial_loss", 0.0) is None:
-        guess = "algorithm.initial_loss is not given, and regression needs it: 0.3 suits targets in [−1, 1]"
-        found = dataclasses.replace(found, advice=(*found.advice, guess))
-    return found
 
 
 def _default_lr(algorithm: "Algorithm") -> float | None:

@@ -66,12 +66,13 @@ def review(
     *,
     step: Sequence[Event] = (),
     default_lr: float | None = None,
+    advice: Sequence[str] = (),
     columns: Sequence[ColumnReview] = (),
     names: Sequence[str] = (),
 ) -> Review:
     """Of a federation, and of the privacy it is to be trained with, whose every round costs `step`.
 
-    `default_lr` is the step size where nobody chose it.
+    `default_lr` is the step size where nobody chose it; `advice` is what the method itself has to say.
     """
     counts = federation.class_counts().tolist() if federation.classes is not None else [None] * len(federation)
     holders = tuple(
@@ -95,6 +96,7 @@ def review(
             *_contents(holders, classes, columns),
             *_sharing(shared),
             *_people(federation),
+            *advice,
         ),
     )
 

@@ -1,7 +1,6 @@
 """Table 1: what a round of each method sends, counted in bytes of the records as they are sent. Trains nothing."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from fedfdp import algorithms, models
 from fedfdp.core.settings import parse
@@ -34,7 +33,7 @@ def communication(scale: Scale) -> list[Sent]:
     rows = []
     for method in private_methods().values():
         settings = dict(method.settings)
-        algorithm = parse(algorithms.find(settings.pop("name")), settings, "algorithm")
+        algorithm = parse(algorithms.find(str(settings.pop("name"))), settings, "algorithm")
         (found,) = traffic.measure(model, input_shape=MNIST_SHAPE, outputs=MNIST_CLASSES, methods=[algorithm])
         cost, extra = COMMUNICATION.get(method.key, ("–", "–"))
         sizes = (found.down, found.up, found.down_models, found.up_models)
@@ -51,5 +50,5 @@ def block(rows: list[Sent], scale: Scale) -> Block:
     return Block(f"Communication of a client and round, {scale.model} on 28×28", headers, lines)
 
 
-def to_dict(rows: list[Sent], scale: Scale) -> dict[str, Any]:
+def to_dict(rows: list[Sent], scale: Scale) -> dict[str, object]:
     return {"experiment": "table1", "scale": scale.name, "model": scale.model, "cells": [asdict(row) for row in rows]}

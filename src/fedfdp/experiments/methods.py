@@ -18,10 +18,10 @@ class Method:
 
     key: str
     label: str
-    settings: dict[str, Any]
+    settings: dict[str, object]
     same_as: str | None = None
     baseline: bool = True
-    privacy: dict[str, Any] = field(default_factory=dict)  # what the method asks of the accounting
+    privacy: dict[str, object] = field(default_factory=dict)  # what the method asks of the accounting
 
     @property
     def runs_as(self) -> str:
@@ -80,8 +80,8 @@ def _tables(file: Path) -> dict[str, Any]:
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def _algorithm(preset: str) -> dict[str, Any]:
-    found: dict[str, Any] = layered(preset)["algorithm"]
+def _algorithm(preset: str) -> dict[str, object]:
+    found: dict[str, object] = layered(preset)["algorithm"]
     return {name: value for name, value in found.items() if name != "lr"}
 
 

@@ -9,22 +9,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
 
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.privacy.accounting import delta_warning
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.training.protocols import Accounts
 
-_MEANING = {
-    "update": "the change of the model's weights, made of clipped and noised gradient sums",
-    "loss": "the mean loss of a batch, each loss clamped, noised",
-    "norms_within": "the share of gradients within the clipping bound, noised",
-    "control_change": "the change of the client's control variate, made of its noised update",
-    "squared_norm": "the size of the noised update, less what noise adds to it on average",
-    "ranges": "once, before training: counts of the columns' values on a public grid, noised, to estimate ranges from",
-    "estimates": "curvature and loss gap, made of noised gradients and noised losses",
-}
+RANGES = "once, before training: counts of the columns' values on a public grid, noised, to estimate ranges from"
 
 
 @dataclass(frozen=True)
@@ -46,7 +37,7 @@ class Statement:
     privacy: DPSGD
     rounds: int
     accounts: tuple[Account, ...]
-    released: tuple[str, ...]
+    released: Mapping[str, str]  # what leaves a client, and what it means
     beside: tuple[float, ...]  # noise multipliers of what is released beside the gradient, from the same batch
     repeatable: bool
     unit: str = "record"  # or the column that tells persons apart
@@ -106,7 +97,7 @@ class Statement:
         several = SEVERAL_RECORDS if self.unit == "record" else SEVERAL_CLIENTS
         return [line.format(one=self._one) for line in (*ASSUMPTIONS, *several)]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         p, one = self.privacy, self._one
         return {
             "epsilon": self.epsilon,
@@ -124,14 +115,14 @@ class Statement:
             },
             "algorithm": self.algorithm,
             "rounds": self.rounds,
-            "released": {name: _MEANING.get(name, "released after noise") for name in self.released},
+            "released": dict(self.released),
             "clients": [dataclasses.asdict(account) for account in self.accounts],
             "assumptions": self.assumptions,
             "not_covered": list(NOT_COVERED),
             "warnings": self.warnings,
             "evaluated": dict(self.evaluated),
             "remarks": list(self.remarks),
-            "versions": {name: version(name) for name in ("fedfdp", "torch", "dp-accounting", "numpy")},
+            "versions": _versions(),
         }
 
     def to_json(self) -> str:
@@ -160,7 +151,7 @@ class Statement:
             "",
             "## What leaves a client",
             "",
-            *[f"- `{name}`: {_MEANING.get(name, 'released after noise')}" for name in self.released],
+            *[f"- `{name}`: {meaning}" for name, meaning in self.released.items()],
             f"- the number of its {one}s, as a public fact",
             "",
             "## Assumptions",
@@ -181,9 +172,13 @@ class Statement:
             f"{'–' if a.budget is None else f'{a.budget:g}'} |"
             for a in self.accounts
         ]
-        libraries = ", ".join(f"{name} {number}" for name, number in self.to_dict()["versions"].items())
+        libraries = ", ".join(f"{name} {number}" for name, number in _versions().items())
         remarks = ["", *[f"- {line}" for line in self.remarks]] if self.remarks else []
         return "\n".join([*head, *rows, *remarks, "", f"Computed with {libraries}.", ""])
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("fedfdp", "torch", "dp-accounting", "numpy")}
 
 
 def _number(value: float | None) -> str:
@@ -236,7 +231,7 @@ def statement(
         accounts.append(
             Account(client, count, ledger.epsilon(), other if math.isfinite(other) else None, ledger.budget)
         )
-    released = (*(("ranges",) if before else ()), *algorithm.released())
+    released = {**({"ranges": RANGES} if before else {}), **algorithm.released()}
     beside = algorithm.joint_event(privacy).sigmas[1:]
     shown = {} if evaluated is None else evaluated
     return Statement(name, privacy, rounds, tuple(accounts), released, beside, repeatable, unit, shown, remarks)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor, nn
 
-from fedfdp.algorithms.base import Algorithm, Broadcast
-from fedfdp.algorithms.fedfdp import FDPBroadcast, FedFDP
+from fedfdp.algorithms.base import Algorithm, Population
 from fedfdp.core.records import Weights
 from fedfdp.core.weights import size
 from fedfdp.data import Federation
@@ -113,7 +112,8 @@ def estimate(
     own = [min(minimum(f, end).value, float(f(whole.at).detach())) for f in path[1].clients]
     G = max(float(point.norms.max()) for point in path)
     sizes = [len(client.train) for client in federation.clients]
-    applied = [_applied(algorithm, privacy, point) for point in path]
+    population = Population(len(sizes), sum(sizes), min(sizes), federation.classes)
+    applied = [_applied(algorithm, privacy, point, population) for point in path]
     places = "at the first and the final weights"
     return Estimates(
         L=Estimate(L, f"greatest eigenvalue of any client's Hessian {places} (Lanczos), on {on}", True),
@@ -176,13 +176,11 @@ class _Point:
         return self.losses - self.F
 
 
-def _applied(algorithm: Algorithm, privacy: DPSGD | None, point: _Point) -> float:
-    """Σ p_i mean_j c_ij at this point, with the exact F broadcast."""
-    if isinstance(algorithm, FedFDP):
-        broadcast: Broadcast = FDPBroadcast(0, point.weights, point.F, 1.0)
-    else:
-        broadcast = Broadcast(0, point.weights)
-    return float(point.share @ algorithm.coefficient(broadcast, privacy)(point.losses, point.norms))
+def _applied(algorithm: Algorithm, privacy: DPSGD | None, point: _Point, population: Population) -> float:
+    """Σ p_i mean_j c_ij of a first round at this point, with the exact F broadcast."""
+    method = algorithm.with_loss(point.F)
+    coefficient = method.coefficient(method.broadcast(method.init(point.weights, population, privacy)), privacy)
+    return float(point.share @ coefficient(point.losses, point.norms))
 
 
 def _mixture(clients: list[Function], p: Tensor) -> Function:

@@ -3,24 +3,13 @@
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from fedfdp.algorithms import FedFDP
 from fedfdp.core.errors import SettingError
 from fedfdp.runs import config as configs
 from fedfdp.runs import layers
 from fedfdp.runs.config import Config
 
 Grid = Mapping[str, Sequence[str]]  # "section.setting" → its values, as TOML has them
-
-# Tried where no grid is given, of these what the preset's method has. × is times the preset's own value.
-DEFAULT = {
-    "algorithm.lam": ("0.0", "0.5"),
-    "algorithm.kappa": ("2.0", "4.0"),
-    "algorithm.server_lam": ("0.0", "5.0", "20.0"),
-    "algorithm.lr": ("×0.5", "×1", "×2"),
-    "privacy.clip": ("×1", "×10"),
-}
 
 
 @dataclass(frozen=True)
@@ -50,16 +39,13 @@ def parse_grid(items: Iterable[str]) -> dict[str, list[str]]:
     return grid
 
 
-def default_grid(values: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The usual settings, as far as these (of a preset) have them."""
-    known = configs.from_dict(dict(values)).to_dict()
-    grid = {}
-    for name, choices in DEFAULT.items():
-        section, _, setting = name.partition(".")
-        own = known.get(section, {}).get(setting)
-        if own is not None:
-            grid[name] = [str(float(own) * float(c[1:])) if c.startswith("×") else c for c in choices]
-    return grid
+def default_grid(values: Mapping[str, object]) -> dict[str, list[str]]:
+    """What is tried where no grid is given: what the method proposes, and the preset's C and ten times it."""
+    config = configs.from_dict(dict(values))
+    grid = {f"algorithm.{name}": tried for name, tried in config.algorithm.grid().items()}
+    if config.privacy is not None:
+        grid["privacy.clip"] = (1.0 * config.privacy.clip, 10.0 * config.privacy.clip)
+    return {name: [str(value) for value in tried] for name, tried in grid.items()}
 
 
 def candidates(source: str, overrides: Sequence[str], grid: Grid | None, *, public: str | None) -> list[Candidate]:
@@ -76,23 +62,13 @@ def candidates(source: str, overrides: Sequence[str], grid: Grid | None, *, publ
         items = tuple(f"{name}={value}" for name, value in zip(grid, chosen, strict=True))
         config = configs.from_dict(layers.override(values, items)).resolved()
         candidate = Candidate(items, replace(config, name="tune"))
-        found.setdefault(_without_idle(candidate.config).fingerprint(), candidate)
+        computed = replace(candidate.config, algorithm=config.algorithm.without_idle())
+        found.setdefault(computed.fingerprint(), candidate)
     return list(found.values())
 
 
-def on_public(values: Mapping[str, Any], dataset: str) -> dict[str, Any]:
+def on_public(values: Mapping[str, object], dataset: str) -> dict[str, object]:
     """The same settings with another data set; files of the private one are left out."""
-    data = {name: value for name, value in values.get("data", {}).items() if name != "folder"}
+    section = values.get("data")
+    data = {name: value for name, value in section.items() if name != "folder"} if isinstance(section, dict) else {}
     return {**values, "data": {**data, "source": dataset}}
-
-
-def _without_idle(config: Config) -> Config:
-    """With settings that change nothing at their defaults: κ where λ = 0, and a fixed λ_s where it is adaptive."""
-    method = config.algorithm
-    if not isinstance(method, FedFDP):
-        return config
-    if method.lam == 0:
-        method = replace(method, kappa=FedFDP().kappa)
-    if method.server_rule == "adaptive":
-        method = replace(method, server_lam=FedFDP().server_lam)
-    return replace(config, algorithm=method)

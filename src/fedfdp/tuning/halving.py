@@ -40,7 +40,7 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Heard:
-    """One candidate is at one rung; `outcome` is None where it failed."""
+    """What `hear` is told: one candidate has reached a rung, or failed there, and then `outcome` is None."""
 
     rung: int
     of: int

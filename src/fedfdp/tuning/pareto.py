@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-REACH = 0.05  # accuracy below the best past which equality is no merit: a model that learnt nothing has Ψ ≈ 0
+REACH = 0.05  # runs further below the best accuracy are ranked by accuracy alone: a model that learnt nothing has Ψ ≈ 0
 
 K = TypeVar("K")
 

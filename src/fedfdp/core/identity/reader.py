@@ -25,6 +25,7 @@ _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))  # they hold nothing that is computed with
 _LEFT_OUT_OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__dataclass_fields__"}
 _LEFT_OUT_OF_CLASSES |= {"__dataclass_params__", "__abstractmethods__", "_abc_impl", "__firstlineno__"}
+_LEFT_OUT_OF_CLASSES |= {"__orig_bases__", "__parameters__"}  # type arguments: what a class makes of them it holds
 _LEFT_OUT_OF_MODULES = {*vars(nn.Module()), "_compiled_call_impl", "_flat_weight_refs"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _HEAP_TYPE = 1 << 9  # the flag of a class made by a class statement, not in C

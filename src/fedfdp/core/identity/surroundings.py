@@ -13,6 +13,7 @@ NAMED = ("fedfdp", "numpy", "torch", "numba")
 # Where modules of this package were when runs began to be identified: a module that moved does not make another run.
 MOVED = {"fedfdp.models.learner": "fedfdp.learner"}
 MOVED |= {f"fedfdp.core.{name}": f"fedfdp.{name}" for name in ("errors", "ranges", "records", "weights")}
+MOVED |= {f"fedfdp.algorithms.{name}": "fedfdp.algorithms.base" for name in ("record_types", "local_round")}
 
 
 @cache

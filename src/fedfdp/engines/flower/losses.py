@@ -4,10 +4,8 @@ For display where nobody lets the model be judged on raw records. It reads uploa
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
-from fedfdp.algorithms.base import Algorithm
-from fedfdp.fairness.bounds import mean_bound
+from fedfdp.algorithms.base import Algorithm, Upload
 from fedfdp.privacy.dpsgd import DPSGD
 
 SMOOTHING = 0.9
@@ -23,10 +21,10 @@ class ReleasedLosses:
     noise: dict[str, float] = field(default_factory=dict)
     _last: dict[str, float] = field(default_factory=dict)
 
-    def note(self, upload: Any) -> None:
+    def note(self, upload: Upload) -> None:
         """An upload that was used; without a loss in it there is nothing to note."""
-        loss, client = getattr(upload, "loss", None), upload.client
-        if not isinstance(loss, float):
+        loss, client = self.algorithm.loss_of(upload), upload.client
+        if loss is None:
             return
         variance = self._variance(client, upload.records)
         keep, add = (SMOOTHING, 1 - SMOOTHING) if client in self.means else (0.0, 1.0)
@@ -35,15 +33,8 @@ class ReleasedLosses:
         self._last[client] = loss
 
     def _variance(self, client: str, records: int) -> float:
-        """(σ_l·C_l/(q·n_i))², the noise of one release."""
+        """(σ_l·C_l/(q·n_i))², the noise of one release. Where uploads do not tell C_l it is 0: nothing is taken off."""
         if self.privacy is None:
             return 0.0
-        return float(self.privacy.sigma_loss * self._bound(client) / (self.privacy.q * records)) ** 2
-
-    def _bound(self, client: str) -> float:
-        """C_l as far as uploads tell it. A tracked quantile does not: 0 then, so that nothing is taken off."""
-        method: Any = self.algorithm
-        rule = getattr(method, "loss_bound", "fixed")
-        if rule == "mean" and client in self._last:
-            return mean_bound(self._last[client], floor=method.loss_floor, ceiling=method.loss_ceiling)
-        return 0.0 if rule == "quantile" else float(getattr(method, "loss_clip", 0.0))
+        bound = self.algorithm.loss_bound_after(self._last.get(client))
+        return float(self.privacy.sigma_loss * bound / (self.privacy.q * records)) ** 2

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fedfdp.algorithms import ALGORITHMS
+from fedfdp.algorithms import ALGORITHMS, FIXED_PRICE
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.core import ranges
 from fedfdp.core.errors import SettingError, require
@@ -30,7 +30,7 @@ class Policy:
     min_sigma: Annotated[float, ranges.NOISE] = 1.0  # the least effective noise multiplier of a batch
     max_q: Annotated[float, ranges.SAMPLING] = 0.1  # the highest sampling rate
     max_steps: Annotated[int, ranges.ALLOWED_STEPS] = 10_000  # batches in a round
-    algorithms: tuple[str, ...] = ("fedavg", "fedprox", "scaffold", "feddyn", "qffl", "fedfdp")  # that may be run
+    algorithms: tuple[str, ...] = FIXED_PRICE  # methods that may be run, by name or import path
     models: tuple[str, ...] = tuple(MODELS)  # models that may be trained, by name or import path
     arguments: dict[str, dict[str, Any]] = field(default_factory=dict)  # of models by import path: these, no others
     max_weights: Annotated[int, ranges.ALLOWED_WEIGHTS] = 10**8  # the size of a model by name, trained or not
