@@ -10,7 +10,7 @@ from fedfdp.engines.flower import accounts
 from fedfdp.engines.flower.policy import Policy
 from fedfdp.privacy.accounting import Event, epsilon
 from fedfdp.privacy.accounting.events import history_of
-from fedfdp.privacy.ledger.ledger import Ledger
+from fedfdp.privacy.ledger import Ledger
 
 SECURE = Policy(epsilon=8.0, max_q=0.2)
 FILTER = replace(SECURE, accountant="filter", algorithms=("fedavg", "ali_dpfl"))
@@ -106,7 +106,7 @@ def test_the_claim_is_that_of_the_ledger_itself(accountant):
     )
     ledger.charge(0, "r", events, replayable=False)
     said = {"history": history_of(events), "accountant": accountant, "budget": 9.0, "delta": 1e-6}
-    spent = accounts.parse_spent(json.dumps(said))
+    spent = accounts.parse_spent(json.dumps(said), "rdp")
     assert spent.claim() == ledger.epsilon()
     assert spent.claim("replace-one") == ledger.epsilon("replace-one")
-    assert accounts.parse_spent(json.dumps(spent.to_dict())) == spent
+    assert accounts.parse_spent(json.dumps(spent.to_dict()), "rdp") == spent

@@ -24,7 +24,7 @@ from fedfdp.models.learner import Learner
 from fedfdp.native.threads import ahead
 from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.ledger.ledger import LedgerBook
+from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import Key, Randomness
 from fedfdp.training.client import Answer, LocalClient, Prefetched, exact, named_like, noise_gradients_
 

@@ -22,7 +22,7 @@ from fedfdp.core.errors import RunError
 from fedfdp.data import Federation
 from fedfdp.engines.local import LocalEngine
 from fedfdp.models.learner import Learner
-from fedfdp.privacy.ledger.ledger import LedgerBook
+from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, RunFolder
 from fedfdp.runs.statement import statement
 from fedfdp.training.rounds import Late, Progress, Step, Trainer
@@ -42,10 +42,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Update:
-    """What a run tells while it goes on: the finished round, and the ε spent so far by the client that spent most."""
+    """What a run tells while it goes on: the finished round, and how much ε is used up so far."""
 
     step: Step  # the round that has just ended
-    epsilon: float | None  # an upper bound of what the client that spent most has spent; None without privacy
+    epsilon: float | None  # how much the client that spent most has used up so far, for display; None without privacy
     budget: float | None  # the ε that was allowed; None without privacy
     history: list[dict[str, Any]] = field(repr=False)  # the entries of all evaluations so far
 
@@ -137,7 +137,7 @@ class Session:
     def _epsilon(self, *, final: bool) -> float | None:
         if self.book is None:
             return None
-        return self.book.epsilon() if final else self.book.epsilon_upper_bound()
+        return self.book.epsilon() if final else self.book.epsilon_so_far()
 
     def _finish(self) -> Result:
         trainer = self.trainer

@@ -12,9 +12,9 @@ from importlib.metadata import version
 from typing import Any
 
 from fedfdp.algorithms.base import Algorithm
-from fedfdp.privacy.accounting import delta_warning
+from fedfdp.privacy.accounting import caveat, delta_warning
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.ledger.ledger import LedgerBook
+from fedfdp.privacy.ledger import LedgerBook
 
 _MEANING = {
     "update": "the change of the model's weights, made of clipped and noised gradient sums",
@@ -76,6 +76,8 @@ class Statement:
         smallest = min((account.records for account in self.accounts), default=1)
         if warning := delta_warning(self.privacy.delta, smallest):
             found.append(warning)
+        if note := caveat(self.privacy.accountant):
+            found.append(f"the accountant is {self.privacy.accountant}: {note}")
         if self.evaluated:
             nodes = ", ".join(f"{client} ({answered} so far)" for client, answered in self.evaluated.items())
             found.append(

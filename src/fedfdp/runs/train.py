@@ -28,7 +28,7 @@ from fedfdp.fairness.performance import Metric, Performance
 from fedfdp.models.learner import Learner, LossFunction, check_loss, cross_entropy, squared_error
 from fedfdp.native.threads import allowed_threads, forked
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.ledger.ledger import LedgerBook
+from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import FRESH, STREAMS, Seeded
 from fedfdp.privacy.noise.secure import Secure
 from fedfdp.runs.arguments import check_arguments
@@ -159,7 +159,8 @@ def train(
                     data=identity["data"],
                     config=identity["settings"],
                     delta=privacy.delta,
-                    accountant="filter" if algorithm.adaptive else privacy.accountant,
+                    accountant=privacy.ledger_accountant(adaptive=algorithm.adaptive),
+                    expects=algorithm.events(None, privacy),
                     budgets={client.name: privacy.budget(client.name) for client in federation.clients},
                     sync=False,
                 )

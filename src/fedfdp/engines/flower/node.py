@@ -24,7 +24,7 @@ from fedfdp.engines.flower.messages import Answer, Hello, Judge, Question
 from fedfdp.engines.flower.policy import NodeConfig, RefusalError
 from fedfdp.engines.flower.terms import Terms, build_model, check_size, frozen_digest, learner_of, try_out
 from fedfdp.engines.local import LocalEngine
-from fedfdp.privacy.ledger.ledger import Ledger, LedgerBook
+from fedfdp.privacy.ledger import Ledger, LedgerBook
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
 from fedfdp.runs.folder import LEDGER, RunFolder
@@ -69,6 +69,7 @@ class Node(AbstractContextManager["Node"]):
             budgets={self.name: self.policy.epsilon},
             delta=self.policy.delta,
             accountant=self.policy.accountant,
+            expects=[self.policy.dearest],  # by what the owner allows, not by what a coordinator asks for first
         )
         self.remembered = memory.load(self.folder)
         if self.book.charged() < self.remembered.charged:
@@ -216,7 +217,7 @@ class Node(AbstractContextManager["Node"]):
             next=records.to_bytes(after),
         )
         memory.save(self.folder, self.remembered)
-        log.info("round %s: uploaded, ε ≤ %.4f spent", question.round, self.ledger.epsilon_upper_bound())
+        log.info("round %s: uploaded, ε of %.4f used", question.round, self.ledger.epsilon_so_far())
         return self._reply(question, record)
 
     def _unable(self, question: Question) -> Answer:

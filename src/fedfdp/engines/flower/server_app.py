@@ -97,8 +97,7 @@ def coordinate(
     accounts = None
     if privacy := config.privacy:
         budgets = {name: privacy.budget(name) for name in roster.names}
-        adaptive = config.algorithm.adaptive
-        accounts = Accounts(privacy.delta, "rdp" if adaptive else privacy.accountant, budgets, adaptive)
+        accounts = Accounts(privacy.delta, privacy.accountant, budgets, config.algorithm.adaptive)
     with ExitStack() as stack:
         if config.threads:
             stack.callback(torch.set_num_threads, torch.get_num_threads())
