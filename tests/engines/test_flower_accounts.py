@@ -1,6 +1,7 @@
 """What the coordinator states of its nodes: never less than their ledgers claim, and where the two differ, both."""
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -81,6 +82,7 @@ SPENT = {"history": [[0.1, 2.0, 3]], "accountant": "filter", "budget": 8.0, "del
         ({"delta": 1e-4}, "a filter for delta = 0.0001, the run's is 1e-05"),
         ({"accountant": "paper"}, "impossible rule"),
         ({"accountant": ["filter"]}, "impossible rule"),
+        ({"accountant": "antigravity:fly"}, "impossible rule"),
         ({"budget": 0}, "impossible rule"),
         ({"budget": float("inf")}, "impossible rule"),
         ({"budget": float("nan")}, "impossible rule"),
@@ -96,6 +98,7 @@ def test_an_account_that_cannot_be_is_not_taken(said, wrong):
     with pytest.raises(DataError, match=wrong):
         book.report("a", json.dumps({**SPENT, **said}))
     assert book.spent == {}
+    assert "antigravity" not in sys.modules  # a node names no code for the coordinator to run
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "filter"])

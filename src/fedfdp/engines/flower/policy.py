@@ -35,9 +35,7 @@ class Policy:
     models: tuple[str, ...] = tuple(MODELS)  # models that may be trained, by name or import path
     arguments: dict[str, dict[str, Any]] = field(default_factory=dict)  # of models by import path: these, no others
     max_weights: Annotated[int, ranges.ALLOWED_WEIGHTS] = 10**8  # the size of a model by name, trained or not
-    accountant: str = (
-        "pld"  # of the node's ledger: pld, rdp, filter (rounds of different prices) or package.module:Class
-    )
+    accountant: str = "pld"  # of the node's ledger; with "filter" rounds may differ in price; or package.module:Class
     evaluate: bool = False  # whether exact results on the test records may leave the node
     evaluations: Annotated[int, ranges.ALLOWED_ANSWERS] = 1000  # of those, how many in all, as long as its folder lives
     without_privacy: bool = False  # whether training without noise is allowed
