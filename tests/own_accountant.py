@@ -26,3 +26,7 @@ class Derived(RDP):
 
 class Unsound(PlainComposition):
     unsound = "is a guess"
+
+
+class Unfinished(Accountant):
+    pass

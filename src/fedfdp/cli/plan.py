@@ -21,7 +21,7 @@ def plan(
     sigma_loss: Annotated[float | None, typer.Option(help="Noise multiplier of the loss, if it is released.")] = None,
     sigma_count: Annotated[float | None, typer.Option(help="Noise multiplier of a count, if one is released.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
-    local_steps: Annotated[int | None, typer.Option(help="Batches a round; 1 unless it is solved for.")] = None,
+    local_steps: Annotated[int | None, typer.Option(help="Batches per round; 1 unless it is solved for.")] = None,
     accountant: Annotated[str, typer.Option(help="pld, rdp, paper (which proves nothing), or module:Class.")] = "pld",
     solve: Annotated[str | None, typer.Option(help="What to solve for, if not what is left out.")] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Also price the rounds that the paper prints.")] = False,

@@ -106,6 +106,7 @@ def test_a_run_is_paid_by_it_and_its_statement_names_it(digits, tmp_path: Path) 
         ("own_accountant:find", "not a class derived from fedfdp.privacy.Accountant"),
         ("own_accountant:Derived", "derive from fedfdp.privacy.Accountant itself"),
         ("own_accountant:Unsound", "is a guess: it only displays and compares"),
+        ("own_accountant:Unfinished", "cannot be made without arguments: .*abstract.*price"),
         ("pdl", "did you mean 'pld'"),
     ],
 )

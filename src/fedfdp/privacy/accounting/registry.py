@@ -20,29 +20,35 @@ def find(name: str, setting: str = "accountant", *, plans: bool = False, enforce
 
     `plans`: it must price a schedule fixed beforehand, which a filter does not. `enforces`: it must be an upper bound.
     """
-    fit = [n for n, a in ACCOUNTANTS.items() if not (plans and a.adaptive) and not (enforces and a.unsound)]
     if ":" not in name and name not in ACCOUNTANTS:
+        fit = [n for n, a in ACCOUNTANTS.items() if not (plans and a.adaptive) and not (enforces and a.unsound)]
         raise SettingError(setting, name, nearest(name, fit), "or package.module:Class")
     found = ACCOUNTANTS[name] if name in ACCOUNTANTS else _own(name, setting)
-    if enforces and found.unsound:
-        raise SettingError(setting, name, f"{found.unsound}: it only displays and compares", f"use {' or '.join(fit)}")
-    if plans and found.adaptive:
+    if enforces:
+        require(not found.unsound, setting, name, f"{found.unsound}: it only displays and compares", "use pld or rdp")
+    if plans:
         allowed = "a filter claims its whole budget, whatever a schedule costs"
-        raise SettingError(setting, name, allowed, f"use {' or '.join(fit)}")
+        require(not found.adaptive, setting, name, allowed, "use pld or rdp")
     return found
 
 
-@lru_cache
 def _own(path: str, setting: str) -> Accountant:
-    """One object per class: what it has computed is remembered by it."""
     kind = imported(path, setting, "Class")
     derived = isinstance(kind, type) and issubclass(kind, Accountant)
     require(derived, setting, path, "not a class derived from fedfdp.privacy.Accountant", "see docs/privacy.md")
     changed = issubclass(kind, tuple(type(known) for known in ACCOUNTANTS.values()))
     allowed = "derived from an accountant of this library, whose shortcuts may not hold for another price"
     require(not changed, setting, path, allowed, "derive from fedfdp.privacy.Accountant itself")
-    made: Accountant = kind()
-    return made
+    try:
+        return _made(kind)
+    except TypeError as error:
+        raise SettingError(setting, path, f"cannot be made without arguments: {error}", "see docs/privacy.md") from None
+
+
+@lru_cache
+def _made(kind: type[Accountant]) -> Accountant:
+    """One object per class: what was computed for it is remembered by object."""
+    return kind()
 
 
 def caveat(name: str) -> str:
@@ -69,7 +75,7 @@ def epsilon(
         raise SettingError("adjacency", adjacency, nearest(adjacency, ["zero-out", "replace-one"]))
     found = find(accountant, plans=True)
     if adjacency == "replace-one" and not found.replace_one:
-        raise SettingError("accountant", accountant, "has one number, for zero-out", "use pld or rdp for replace-one")
+        raise SettingError("accountant", accountant, "prints one number", "use pld or rdp for replace-one")
     return found.epsilon(found.history(events), delta, adjacency)
 
 

@@ -1,6 +1,6 @@
-"""From all but one of (ε, δ, q, σ, σ_l, rounds, local steps), the missing one, always on the affordable side.
+"""Solves for the one of ε, δ, q, σ, σ_l, rounds and local steps that is left out, always on the affordable side.
 
-Never hands out a plan whose own ε was not computed and found within the budget.
+Never returns a plan whose own ε was not computed and found within the budget.
 """
 
 import math
