@@ -49,7 +49,7 @@ def train(message: Message, context: Context) -> Message:
     ) as ledger:
         # Paid, and on the disk, before a batch is drawn: STEPS batches, each with its gradient alone
         attempt = ledger.charge(round_, str(message.metadata.message_id), [PRIVACY.event()] * STEPS, replayable=False)
-        spent = ledger.epsilon_upper_bound()
+        spent = ledger.epsilon_so_far()
     client = LocalClient(data, learner, privacy=PRIVACY, randomness=Secure(), round=round_, attempt=attempt)
     for batch in client.batches(steps=STEPS, epochs=None, batch_size=1):
         gradient = batch.release(weights, coefficient=PlainClip(PRIVACY.clip)).gradient

@@ -152,9 +152,12 @@ class Coordinator:
     def _names(self, name: str) -> Case:
         terms = dict(self.valid[name][0])
         section, value = (
-            self.rng.choice(["algorithm", "model"]),
+            self.rng.choice(["algorithm", "model", "privacy"]),
             self.rng.choice([*NAMES, *ALGORITHMS, "mlp", "paper-cnn"]),
         )
+        if section == "privacy":
+            terms[section] = {**terms[section], "accountant": value}
+            return self._packed(f"accountant {value!r:.100}", self.question(name), terms=text(terms))
         more = self.rng.choice(
             [{}, {"arguments": {"hidden": self.rng.choice([[10**9], [1] * 4000, [-1], [0], "x", [4]])}}]
         )

@@ -7,8 +7,9 @@ import pytest
 import fedfdp
 from fedfdp.algorithms import ALIDPFL
 from fedfdp.models import build
-from fedfdp.privacy.accounting import RDPFilter
-from fedfdp.privacy.ledger.ledger import Ledger
+from fedfdp.privacy.accounting.events import history_of
+from fedfdp.privacy.accounting.filter import RenyiFilter
+from fedfdp.privacy.ledger import Ledger
 from fedfdp.runs.folder import LEDGER
 
 PRIVATE = fedfdp.DPSGD(epsilon=4.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5, accountant="rdp")
@@ -44,9 +45,12 @@ def test_a_run_ends_when_its_steps_are_used_up(digits, charged):
     assert max(taus) > 1
     assert all(events[-1].sigmas == (2.0, 5.0) and events[-1].count == 1 for events in rounds)
     # a filter of the order that was best for the first round, which no release has influenced, lets all of it through
-    kept = RDPFilter.expecting(rounds[0], 4.0, 1e-5)
-    assert all(kept.add(events) for events in rounds)
-    assert not kept.affords(rounds[0] * 4)  # and little more
+    kept, spent = (
+        RenyiFilter().expecting(history_of(rounds[0]), 4.0, 1e-5),
+        [event for round in rounds for event in round],
+    )
+    assert kept.epsilon(history_of(spent), 1e-5) <= 4.0
+    assert kept.epsilon(history_of([*spent, *rounds[0] * 4]), 1e-5) > 4.0  # and little more
     assert 0.95 * 4.0 < result.summary["epsilon"] <= 4.0
 
 
@@ -55,9 +59,8 @@ def test_rounds_that_are_as_many_as_the_steps_make_it_fedavg_with_one_step(digit
     taus = [sum(event.count for event in events) for events in next(iter(charged.values()))]
     assert set(taus) == {1}
     assert len(taus) == result.summary["rounds"]
-    assert not RDPFilter.expecting([PRIVATE.event(losses=1)], 4.0, 1e-5).affords(
-        [replace(PRIVATE.event(losses=1), count=len(taus) + 1)]
-    )
+    more = history_of([replace(PRIVATE.event(losses=1), count=len(taus) + 1)])
+    assert RenyiFilter().expecting(more, 4.0, 1e-5).epsilon(more, 1e-5) > 4.0
 
 
 def test_its_own_round_budget_ends_a_run(digits):

@@ -1,6 +1,7 @@
 """What the coordinator states of its nodes: never less than their ledgers claim, and where the two differ, both."""
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from fedfdp.engines.flower import accounts
 from fedfdp.engines.flower.policy import Policy
 from fedfdp.privacy.accounting import Event, epsilon
 from fedfdp.privacy.accounting.events import history_of
-from fedfdp.privacy.ledger.ledger import Ledger
+from fedfdp.privacy.ledger import Ledger
 
 SECURE = Policy(epsilon=8.0, max_q=0.2)
 FILTER = replace(SECURE, accountant="filter", algorithms=("fedavg", "ali_dpfl"))
@@ -81,6 +82,7 @@ SPENT = {"history": [[0.1, 2.0, 3]], "accountant": "filter", "budget": 8.0, "del
         ({"delta": 1e-4}, "a filter for delta = 0.0001, the run's is 1e-05"),
         ({"accountant": "paper"}, "impossible rule"),
         ({"accountant": ["filter"]}, "impossible rule"),
+        ({"accountant": "antigravity:fly"}, "impossible rule"),
         ({"budget": 0}, "impossible rule"),
         ({"budget": float("inf")}, "impossible rule"),
         ({"budget": float("nan")}, "impossible rule"),
@@ -96,6 +98,7 @@ def test_an_account_that_cannot_be_is_not_taken(said, wrong):
     with pytest.raises(DataError, match=wrong):
         book.report("a", json.dumps({**SPENT, **said}))
     assert book.spent == {}
+    assert "antigravity" not in sys.modules  # a node names no code for the coordinator to run
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "filter"])
@@ -106,7 +109,7 @@ def test_the_claim_is_that_of_the_ledger_itself(accountant):
     )
     ledger.charge(0, "r", events, replayable=False)
     said = {"history": history_of(events), "accountant": accountant, "budget": 9.0, "delta": 1e-6}
-    spent = accounts.parse_spent(json.dumps(said))
+    spent = accounts.parse_spent(json.dumps(said), "rdp")
     assert spent.claim() == ledger.epsilon()
     assert spent.claim("replace-one") == ledger.epsilon("replace-one")
-    assert accounts.parse_spent(json.dumps(spent.to_dict())) == spent
+    assert accounts.parse_spent(json.dumps(spent.to_dict()), "rdp") == spent

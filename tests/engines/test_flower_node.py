@@ -14,7 +14,9 @@ from fedfdp.engines.flower import memory
 from fedfdp.engines.flower.messages import Hello, Judge, Question
 from fedfdp.engines.flower.policy import NodeConfig, NodeData, Policy, load_node
 from fedfdp.engines.flower.terms import Terms, build_model
-from fedfdp.privacy.accounting import epsilon
+from fedfdp.privacy.accounting import Event, epsilon
+from fedfdp.privacy.accounting.events import history_of
+from fedfdp.privacy.accounting.filter import RenyiFilter
 
 SECURE = Policy(epsilon=8.0, max_q=0.2)  # what a node is unless its owner says otherwise: no seed, no evaluation
 RDP = ["privacy.epsilon=50", "privacy.accountant=rdp"]  # a large ε is slow to price exactly
@@ -159,6 +161,31 @@ def test_a_method_by_import_path_is_not_imported(secure):
     assert "antigravity" not in sys.modules
 
 
+@pytest.mark.parametrize("name", ["antigravity:fly", ["antigravity:fly"], "own_accountant:PlainComposition"])
+def test_an_accountant_by_import_path_is_not_imported(secure, name):
+    import sys
+
+    question, before = ask(secure), set(sys.modules)
+    terms = json.loads(question.terms)
+    terms["privacy"]["accountant"] = name
+    answer = node_of(secure).answer(replace(question, terms=json.dumps(terms)))
+    assert answer.reason == f"policy.accountant does not allow {name}"
+    assert not (set(sys.modules) - before) & {"antigravity", "own_accountant"}
+    assert node_of(secure).ledger.history == ()
+
+
+def test_an_accountant_that_the_policy_names_is_taken(deployment, tmp_path):
+    own = "own_accountant:PlainComposition"
+    settings = [f"privacy.accountant={own}", "privacy.epsilon=30", "algorithm.name=fedavg"]
+    dep = deployment(*settings, policy=replace(SECURE, epsilon=30.0, accountant=own), unsafe_seeded=False)
+    summary = dep.run(out=tmp_path / "run").summary
+    assert summary["epsilon"] == epsilon([Event(0.1, (2.0,), 3)], 1e-5, accountant=own)
+    assert summary["epsilon"] == max(node.ledger.epsilon() for node in dep.nodes.values())
+    made = json.loads((tmp_path / "run" / "privacy.json").read_text())
+    assert made["remarks"] == []  # both sides count alike
+    assert any(f"the accountant is {own}: its ε is its author's claim" in warning for warning in made["warnings"])
+
+
 def test_a_seed_and_an_evaluation_are_refused_by_default(secure):
     node = node_of(secure)
     assert "policy.unsafe_seeded" in node.answer(ask(secure, seeded=True)).reason
@@ -178,6 +205,20 @@ def test_another_price_needs_the_filter(deployment):
     node = node_of(free)
     assert node.answer(ask(free)).status == "ok"
     assert node.answer(ask(free, config=dearer, round=1)).status == "ok"
+
+
+def test_an_absurd_first_question_does_not_spoil_a_filter(deployment):
+    """The filter's order is that of the dearest batch which the policy allows, not that of what is asked first."""
+    dep = deployment("algorithm.name=fedavg", policy=replace(SECURE, accountant="filter"))
+    absurd = replace(dep.config, privacy=replace(dep.config.privacy, sigma=1e9, q=1e-9))
+    node = node_of(dep)
+    assert node.answer(ask(dep, config=absurd)).status == "ok"
+    assert node.answer(ask(dep, round=1)).status == "ok"
+    first = json.loads((node.folder / "ledger.jsonl").read_text().splitlines()[0])
+    assert first["expects"] == [[0.2, [1.0], 1]]
+    order = RenyiFilter().expecting(((0.2, 1.0, 1),), 8.0, 1e-5)
+    spent = history_of([Event(1e-9, (1e9,)), Event(0.1, (2.0,))])
+    assert node.ledger.epsilon_so_far() == order.epsilon(spent, 1e-5)
 
 
 @pytest.mark.parametrize("steps", [1, 17])

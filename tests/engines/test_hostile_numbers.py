@@ -26,7 +26,7 @@ from fedfdp.engines.flower.terms import Terms, build_model
 from fedfdp.engines.local import LocalEngine
 from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.models.learner import Learner, cross_entropy
-from fedfdp.privacy.ledger.ledger import LedgerBook
+from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.training.client import NOT_FINITE
 from support import Given

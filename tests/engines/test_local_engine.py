@@ -17,7 +17,7 @@ from fedfdp.core import weights as w
 from fedfdp.data import Federation
 from fedfdp.engines.local import LocalEngine, Request
 from fedfdp.models.learner import Learner, cross_entropy
-from fedfdp.privacy.ledger.ledger import LedgerBook
+from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import Floats, Key, Randomness, Seeded
 from fedfdp.privacy.noise.secure import Secure
 

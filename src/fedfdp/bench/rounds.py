@@ -22,7 +22,7 @@ from fedfdp.data import Federation
 from fedfdp.engines.local import LocalEngine
 from fedfdp.models.learner import Learner, cross_entropy
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.ledger.ledger import LedgerBook
+from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import Key, Seeded
 from fedfdp.training.client import LocalClient
 

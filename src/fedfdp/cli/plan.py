@@ -1,7 +1,7 @@
 """fedfdp plan: solve for the one privacy setting that is left out, and show what it trades against what."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,8 +21,8 @@ def plan(
     sigma_loss: Annotated[float | None, typer.Option(help="Noise multiplier of the loss, if it is released.")] = None,
     sigma_count: Annotated[float | None, typer.Option(help="Noise multiplier of a count, if one is released.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
-    local_steps: Annotated[int | None, typer.Option(help="Batches a round; 1 unless it is solved for.")] = None,
-    accountant: Annotated[str, typer.Option(help="pld, rdp, or paper (which proves nothing).")] = "pld",
+    local_steps: Annotated[int | None, typer.Option(help="Batches per round; 1 unless it is solved for.")] = None,
+    accountant: Annotated[str, typer.Option(help="pld, rdp, paper (which proves nothing), or module:Class.")] = "pld",
     solve: Annotated[str | None, typer.Option(help="What to solve for, if not what is left out.")] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Also price the rounds that the paper prints.")] = False,
     png: Annotated[Path | None, typer.Option(help="Draw ε over the rounds into this file.")] = None,
@@ -34,7 +34,6 @@ def plan(
     """
     from typing import cast
 
-    from fedfdp.privacy.accounting import Method
     from fedfdp.privacy.planning import planner as planning
 
     unknown = cast("planning.Unknown | None", solve.replace("-", "_") if solve else None)
@@ -47,7 +46,7 @@ def plan(
         sigma_count=sigma_count,
         rounds=rounds,
         local_steps=1 if local_steps is None and unknown != "local_steps" else local_steps,
-        accountant=cast(Method, accountant),
+        accountant=accountant,
         solve=unknown,
     )
     if png is not None:
@@ -71,7 +70,7 @@ def _print_json(solved: "Plan", compare: bool) -> None:
     import json
     from dataclasses import asdict
 
-    content: dict[str, Any] = {**asdict(solved), "sigma_effective": solved.sigma_effective}
+    content: dict[str, object] = {**asdict(solved), "sigma_effective": solved.sigma_effective}
     if compare:
         from fedfdp.privacy.planning.compare import opinions, paper_costs
 
@@ -82,6 +81,8 @@ def _print_json(solved: "Plan", compare: bool) -> None:
 
 def _print_plan(console: "Console", solved: "Plan") -> None:
     from rich.table import Table
+
+    from fedfdp.privacy.accounting import find
 
     values = {
         "epsilon": f"{solved.epsilon:.4f}" + (f" of {solved.budget:g}" if solved.budget is not None else ""),
@@ -102,21 +103,21 @@ def _print_plan(console: "Console", solved: "Plan") -> None:
     if solved.epsilon_replace_one is not None:
         table.add_row("epsilon, replace-one", f"{solved.epsilon_replace_one:.4f}", "if neighbours exchange a record")
     console.print(table)
-    if solved.accountant == "paper":
-        console.print("[bold]Not a guarantee:[/] the paper's accountant under-counts; use pld or rdp.")
+    if unsound := find(solved.accountant).unsound:
+        console.print(f"[bold]Not a guarantee:[/] {solved.accountant} {unsound}; use pld or rdp.")
 
 
 def _print_opinions(console: "Console", solved: "Plan") -> None:
     from rich.table import Table
 
+    from fedfdp.privacy.accounting import caveat
     from fedfdp.privacy.planning.compare import opinions
 
     within = [] if solved.budget is None else [f"rounds within {solved.budget:g}"]
     table = Table("accountant", "ε", *within, "", title=f"What {solved.rounds} rounds cost, by accountant")
     for opinion in opinions(solved):
         rounds = [] if opinion.rounds is None else [str(opinion.rounds)]
-        note = "" if opinion.valid else "not valid: adds curves that share a batch"
-        table.add_row(opinion.accountant, f"{opinion.epsilon:.3f}", *rounds, note)
+        table.add_row(opinion.accountant, f"{opinion.epsilon:.3f}", *rounds, caveat(opinion.accountant))
     console.print(table)
 
 

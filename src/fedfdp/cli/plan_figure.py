@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedfdp.core.errors import SettingError
-from fedfdp.privacy.planning.compare import curve, spread, trade_off
+from fedfdp.privacy.accounting import find
+from fedfdp.privacy.planning.compare import comparable, curve, spread, trade_off
 from fedfdp.privacy.planning.planner import Plan
 
 POINTS = 40
-STYLES = {"pld": ("C0", "-", "pld"), "rdp": ("C1", "-", "rdp"), "paper": ("0.5", "--", "paper (not valid)")}
 
 
 def draw(plan: Plan, path: Path) -> None:
@@ -18,10 +18,12 @@ def draw(plan: Plan, path: Path) -> None:
     rounds = sorted({max(1, round(last * step / POINTS)) for step in range(1, POINTS + 1)})
     figure = Figure(figsize=(10, 4), layout="constrained")
     by_accountant, by_sigma = figure.subplots(1, 2, sharey=True)
-    for method in ("pld", "rdp", "paper"):
-        color, line, label = STYLES[method]
-        costs = curve(replace(plan, accountant=method), rounds)
-        by_accountant.plot(rounds, costs, color=color, linestyle=line, label=label)
+    for index, name in enumerate(comparable(plan)):
+        costs = curve(replace(plan, accountant=name), rounds)
+        if find(name).unsound:
+            by_accountant.plot(rounds, costs, color="0.5", linestyle="--", label=f"{name} (not valid)")
+        else:
+            by_accountant.plot(rounds, costs, color=f"C{index}", label=name)
     by_accountant.set_title(f"By accountant, σ = {plan.sigma:g}")
     _, rows = trade_off(plan)
     for index, sigma in enumerate(rows):

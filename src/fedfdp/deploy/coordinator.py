@@ -99,8 +99,7 @@ def coordinate(
         accounts = None
         if privacy is not None:
             budgets = {name: privacy.budget(name) for name in roster.names}
-            accountant = "rdp" if method.adaptive else privacy.accountant
-            accounts = Accounts(privacy.delta, accountant, budgets, method.adaptive)
+            accounts = Accounts(privacy.delta, privacy.accountant, budgets, method.adaptive)
         engine = FlowerEngine(
             roster,
             method,

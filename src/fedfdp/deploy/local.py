@@ -88,7 +88,7 @@ def node_settings(config: Config, settings: Flower, address: str, name: str, par
         policy["delta"] = config.privacy.delta
         policy["min_sigma"] = min(event.sigma_effective for event in events)
         policy["max_q"] = config.privacy.q
-        policy["accountant"] = "filter" if config.algorithm.adaptive else config.privacy.accountant
+        policy["accountant"] = config.privacy.ledger_accountant(adaptive=config.algorithm.adaptive)
     policy["algorithms"] = [config.to_dict()["algorithm"]["name"]]
     policy["models"] = [config.model.name]
     if ":" in config.model.name:

@@ -1,12 +1,12 @@
 """What a client may release, and what it costs."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fedfdp.privacy.accounting import Accountant, Event, epsilon
     from fedfdp.privacy.clipping import ClippedSum, clipped_sum
     from fedfdp.privacy.dpsgd import DPSGD
-    from fedfdp.privacy.ledger.ledger import Ledger, LedgerBook
+    from fedfdp.privacy.ledger import Ledger, LedgerBook
     from fedfdp.privacy.planning.planner import Plan, plan
 
 # Loaded when first used: planning needs no torch, clipping no accountant.
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     import importlib
 
     if name not in _HOME:

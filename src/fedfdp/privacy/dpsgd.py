@@ -6,13 +6,11 @@ All that is released from a batch (gradient sum, loss) is one event. Nothing her
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fedfdp.core import ranges
 from fedfdp.core.errors import SettingError, require
-from fedfdp.privacy.accounting import Event
-
-Accountant = Literal["pld", "rdp"]
+from fedfdp.privacy.accounting import Event, find
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class DPSGD:
     clip: Annotated[float, ranges.CLIP] = 0.1  # C, the bound of a record's gradient
     sigma_loss: Annotated[float, ranges.NOISE] = 5.0  # noise multiplier of a released loss
     sigma_count: Annotated[float, ranges.NOISE] = 10.0  # noise multiplier of a released count
-    accountant: Accountant = "pld"  # how events add up: pld is tight, rdp faster and looser
+    accountant: str = "pld"  # how events add up: pld is tight, rdp faster and looser; your own: package.module:Class
     budgets: dict[str, float] = field(default_factory=dict)  # an ε of their own for clients by name
 
     def __post_init__(self) -> None:
@@ -41,6 +39,7 @@ class DPSGD:
         for client, budget in self.budgets.items():
             place = f"privacy.budgets.{client}"
             require(_positive(budget), place, budget, "an ε above 0", "leave it out for the common one")
+        find(self.accountant, "privacy.accountant", plans=True, enforces=True)
 
     @property
     def noise(self) -> float:
@@ -56,6 +55,10 @@ class DPSGD:
     def budget(self, client: str) -> float | None:
         """The ε this client is willing to spend."""
         return self.budgets.get(client, self.epsilon)
+
+    def ledger_accountant(self, *, adaptive: bool) -> str:
+        """The name of the accountant that keeps the ledgers: a filter if what a round costs reacts to the run."""
+        return "filter" if adaptive else self.accountant
 
 
 _event = lru_cache(maxsize=256)(Event)  # many clients release the same; checking it once is enough

@@ -40,10 +40,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Update:
-    """What a run tells while it goes on: the finished round, and the ε spent so far by the client that spent most."""
+    """What a run tells while it goes on: the finished round, and how much ε is used up so far."""
 
     step: Step  # the round that has just ended
-    epsilon: float | None  # an upper bound of what the client that spent most has spent; None without privacy
+    epsilon: float | None  # how much the client that spent most has used up so far, for display; None without privacy
     budget: float | None  # the ε that was allowed; None without privacy
     history: list[dict[str, Any]] = field(repr=False)  # the entries of all evaluations so far
 
@@ -130,7 +130,7 @@ class Session:
         if self.accounts is None:
             return None
         self._check_charges(self.accounts)
-        return self.accounts.epsilon() if final else self.accounts.epsilon_upper_bound()
+        return self.accounts.epsilon() if final else self.accounts.epsilon_so_far()
 
     def _check_charges(self, accounts: Accounts) -> None:
         """No ε is stated that is less than that of the uploads which were used: an engine may have charged nothing."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 
 from fedfdp.algorithms.base import Algorithm
-from fedfdp.privacy.accounting import delta_warning
+from fedfdp.privacy.accounting import caveat, delta_warning
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.training.protocols import Accounts
 
@@ -67,6 +67,8 @@ class Statement:
         smallest = min((account.records for account in self.accounts), default=1)
         if warning := delta_warning(self.privacy.delta, smallest):
             found.append(warning)
+        if note := caveat(self.privacy.accountant):
+            found.append(f"the accountant is {self.privacy.accountant}: {note}")
         if self.evaluated:
             nodes = ", ".join(f"{client} ({answered} so far)" for client, answered in self.evaluated.items())
             found.append(

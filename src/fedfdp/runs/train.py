@@ -197,7 +197,8 @@ def _ledgers(
         data=identity["data"],
         config=identity["settings"],
         delta=privacy.delta,
-        accountant="filter" if plan.algorithm.adaptive else privacy.accountant,
+        accountant=privacy.ledger_accountant(adaptive=plan.algorithm.adaptive),
+        expects=plan.algorithm.events(None, privacy),
         budgets={name: privacy.budget(name) for name in federation.names},
         sync=False,
     ) as book:

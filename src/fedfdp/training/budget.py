@@ -7,7 +7,7 @@ from functools import partial
 
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.core.errors import BudgetError, SettingError
-from fedfdp.privacy.accounting import Event, Method, max_count
+from fedfdp.privacy.accounting import Accountant, Event, find, max_count
 from fedfdp.privacy.accounting import epsilon as epsilon_of
 from fedfdp.privacy.accounting.events import effective_sigma, repeat
 from fedfdp.privacy.accounting.search import approach, round_away
@@ -83,20 +83,20 @@ def _sigma_after(before: Sequence[Event], privacy: DPSGD, algorithm: Algorithm, 
     """The smallest σ whose rounds fit the budget together with what was released before them."""
     assert privacy.epsilon is not None
 
-    def cost(sigma: float, accountant: Method) -> float:
+    def cost(sigma: float, accountant: Accountant) -> float:
         rest = repeat(algorithm.events(None, replace(privacy, sigma=sigma)), rounds)
-        return epsilon_of([*before, *rest], privacy.delta, accountant=accountant)
+        return accountant.epsilon(accountant.history([*before, *rest]), privacy.delta)
 
-    if cost(_MOST_NOISE, privacy.accountant) > privacy.epsilon:
+    exact = find(privacy.accountant, "privacy.accountant", plans=True)
+    if cost(_MOST_NOISE, exact) > privacy.epsilon:
         spent = epsilon_of(before, privacy.delta, accountant=privacy.accountant)
         raise BudgetError(
             f"privacy.epsilon = {privacy.epsilon:g}: estimating ranges takes {spent:.4g} of it, and {rounds} rounds do "
             f"not fit into the rest; raise data.estimate.sigma or epsilon, or lower rounds"
         )
     found, first = _MOST_NOISE, 2.0
-    # First by the quick bound, which comes near and is never below the exact one: what fits by it does fit.
-    stages: list[tuple[Method, float]] = [("rdp", 0.01), (privacy.accountant, PRECISION)]
-    for accountant, tolerance in stages:
+    # The quickest bound comes near: it is never below the exact one, so what fits by it fits.
+    for accountant, tolerance in (exact.quickest, 0.01), (exact, PRECISION):
         price = partial(cost, accountant=accountant)
         if price(found) <= privacy.epsilon:
             found = approach(price, privacy.epsilon, safe=found, end=_LEAST_NOISE, first=first, tolerance=tolerance)

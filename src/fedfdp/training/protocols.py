@@ -78,8 +78,8 @@ class Accounts(Protocol):
     def epsilon(self) -> float:
         """Of the client that spent most, exact."""
 
-    def epsilon_upper_bound(self) -> float:
-        """Of the client that spent most: never below `epsilon`, and cheap enough for every round."""
+    def epsilon_so_far(self) -> float:
+        """How much the client that spent most has used up, for display after every round; never a number to claim."""
 
     def charged(self) -> int:
         """Events charged so far, over all clients. It only ever grows."""

@@ -11,20 +11,14 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.stats import norm
 
 from fedfdp.core.errors import SettingError
-from fedfdp.privacy.accounting import (
-    ORDERS,
-    REFERENCE_ORDERS,
-    Accountant,
-    Event,
-    RDPFilter,
-    check_valid,
-    delta_warning,
-    epsilon,
-    max_count,
-)
-from fedfdp.privacy.accounting.accountant import history_epsilon
+from fedfdp.privacy.accounting import ACCOUNTANTS, Event, base, delta_warning, epsilon, find, max_count
+from fedfdp.privacy.accounting import pld as distributions
 from fedfdp.privacy.accounting.events import bucket, history_of
-from fedfdp.privacy.accounting.rdp import conversion_cost
+from fedfdp.privacy.accounting.filter import RenyiFilter
+from fedfdp.privacy.accounting.pld import PLD
+from fedfdp.privacy.accounting.rdp import RDP
+from fedfdp.privacy.accounting.renyi import ORDERS, REFERENCE_ORDERS, conversion_cost
+from fedfdp.privacy.dpsgd import DPSGD
 
 ROUND = Event(0.05, (2.0, 5.0))
 
@@ -186,47 +180,42 @@ def test_bucketing_never_makes_a_history_cheaper() -> None:
     assert sum(count for _, _, count in small) == 20
     assert max(q for q, _, _ in small) >= max(q for q, _, _ in history)
     assert min(sigma for _, sigma, _ in small) <= min(sigma for _, sigma, _ in history)
-    assert history_epsilon(small, 1e-5, "rdp") >= history_epsilon(history, 1e-5, "rdp")
+    assert RDP().epsilon(small, 1e-5) >= RDP().epsilon(history, 1e-5)
 
 
 @pytest.mark.parametrize("method", ["pld", "rdp"])
 def test_every_round_is_an_upper_bound_and_the_end_is_exact(method: str) -> None:
-    spent, before = Accountant(method), 0.0
-    for more in (1, 1, 98, 157, 42, 464, 237):  # in all 1, 2, 100, 257, 299, 763, 1000 rounds
-        spent.add(Event(0.05, (2.0, 5.0), more))
-        (_, _, count), shown = spent.history[0], spent.upper_bound(1e-5)
-        exact = epsilon([Event(0.05, (2.0, 5.0), count)], 1e-5, accountant=method)
-        assert before < exact == spent.epsilon(1e-5) <= shown <= exact * 1.005
+    before = 0.0
+    for count in (1, 2, 100, 257, 299, 763, 1000):
+        events = [Event(0.05, (2.0, 5.0), count)]
+        shown, exact = find(method).upper_bound(history_of(events), 1e-5), epsilon(events, 1e-5, accountant=method)
+        assert before < exact <= shown <= exact * 1.005
         before = shown
 
 
 def test_ten_thousand_rounds_need_a_thousand_compositions(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedfdp.privacy.accounting import accountant
-
     asked = []
-    monkeypatch.setattr(accountant, "pld_epsilon", lambda history, *rest: asked.append(history) or 1.0)
-    spent = Accountant("pld")
-    for _ in range(10_000):
-        spent.add(Event(0.031, (2.7,)))
-        spent.upper_bound(1.1e-5)
-    assert len(asked) < 1000
-    accountant.history_epsilon.cache_clear()
+    monkeypatch.setattr(distributions, "pld_epsilon", lambda history, *rest: asked.append(history) or 1.0)
+    for count in range(1, 10_001):
+        PLD().upper_bound(((0.031, 2.7, count),), 1.1e-5)
+    assert 0 < len(asked) < 1000
+    base._priced.cache_clear()
 
 
 def test_filter_at_its_expected_event_allows_what_rdp_allows() -> None:
-    budget = RDPFilter.expecting([ROUND], 3.52, 1e-5)
-    assert len(budget.orders) == 1
-    assert budget.add([Event(0.05, (2.0, 5.0), 646)])
-    assert budget.affords([ROUND])
-    assert budget.add([ROUND])
-    assert not budget.affords([ROUND])
-    assert not budget.add([ROUND])
-    assert budget.affords([Event(1e-6, (50.0,))])  # a refusal counts nothing
+    kept = RenyiFilter().expecting(history_of([ROUND]), 3.52, 1e-5)
+    assert len(kept.orders) == 1
+    used = [kept.epsilon(history_of([Event(0.05, (2.0, 5.0), count)]), 1e-5) for count in (647, 648)]
+    assert used[0] <= 3.52 < used[1]
+    assert kept.epsilon(history_of([Event(0.05, (2.0, 5.0), 647), Event(1e-6, (50.0,))]), 1e-5) <= 3.52
+    assert kept.claim(history_of([ROUND]), 3.52, 1e-5) == 3.52
+    assert kept.claim(history_of([ROUND]), 3.52, 1e-5, "replace-one") == math.inf
+    assert kept.claim((), 3.52, 1e-5) == 0
 
 
 def test_filter_with_several_orders_pays_for_the_choice() -> None:
-    several = RDPFilter(3.52, 1e-5, orders=(6, 7, 8, 9, 10))
-    count = max(n for n in range(1, 700) if several.affords([Event(0.05, (2.0, 5.0), n)]))
+    several = RenyiFilter((6, 7, 8, 9, 10))
+    count = several.max_count((), history_of([ROUND]), 3.52, 1e-5)
     assert count < 647
     # By hand: some order α with n·R(α) within ε minus the conversion at δ/5, and none for n + 1.
     rdp = RdpAccountant([6, 7, 8, 9, 10])
@@ -238,9 +227,15 @@ def test_filter_with_several_orders_pays_for_the_choice() -> None:
 
 def test_filter_needs_known_orders() -> None:
     with pytest.raises(SettingError, match="orders"):
-        RDPFilter(1.0, 1e-5, orders=())
+        RenyiFilter(())
     with pytest.raises(SettingError, match="orders"):
-        RDPFilter(1.0, 1e-5, orders=(65,))
+        RenyiFilter((65,))
+
+
+def test_a_filter_that_knows_nothing_of_its_rounds_pays_for_all_orders() -> None:
+    unknown, step = RenyiFilter(), history_of([ROUND])
+    assert 400 < unknown.max_count((), step, 3.52, 1e-5) < 647
+    assert unknown.epsilon(step, 1e-5) > RDP().epsilon(step, 1e-5)
 
 
 def test_conversion_is_the_printed_one() -> None:
@@ -291,10 +286,16 @@ def test_delta_must_be_a_probability(delta: float) -> None:
 
 
 def test_paper_never_enforces() -> None:
+    with pytest.raises(SettingError, match=r"under-counts.*; use pld or rdp"):
+        find("paper", enforces=True)
     with pytest.raises(SettingError, match="under-counts"):
-        check_valid("paper")
-    with pytest.raises(SettingError, match="under-counts"):
-        Accountant("paper")
+        DPSGD(accountant="paper")
+    with pytest.raises(SettingError, match=r"a filter claims its whole budget, .*; use pld or rdp"):
+        DPSGD(accountant="filter")
+    with pytest.raises(SettingError, match="a filter claims its whole budget"):
+        epsilon([ROUND], 1e-5, accountant="filter")
+    assert {name for name, known in ACCOUNTANTS.items() if known.unsound} == {"paper"}
+    assert {name for name, known in ACCOUNTANTS.items() if known.adaptive} == {"filter"}
     with pytest.raises(SettingError, match="replace-one"):
         epsilon([ROUND], 1e-5, accountant="paper", adjacency="replace-one")
     with pytest.raises(SettingError, match="did you mean 'pld'"):

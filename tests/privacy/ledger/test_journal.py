@@ -13,8 +13,8 @@ import pytest
 
 from fedfdp.core.errors import RunError
 from fedfdp.privacy.accounting import Event
+from fedfdp.privacy.ledger import Ledger, journal
 from fedfdp.privacy.ledger.journal import head_of
-from fedfdp.privacy.ledger.ledger import Ledger, journal
 
 SETTINGS = {"client": "alice", "data": "d", "config": "c", "budget": None, "delta": 1e-5, "accountant": "rdp"}
 STEP = (Event(0.05, (2.0, 5.0)),)
@@ -112,7 +112,7 @@ def test_a_charge_is_written_and_flushed_before_it_returns(tmp_path: Path, monke
         )
     with open_ledger(tmp_path / "ledger.jsonl", sync=True) as ledger:
         done.clear()
-        names.update({ledger._book._journal._file: "file", ledger._book._journal._head: "head"})
+        names.update({ledger._file._journal._file: "file", ledger._file._journal._head: "head"})
         ledger.charge(0, "a", STEP, replayable=True)
         assert done == [("pwrite", "head"), ("fdatasync", "head"), ("write", "file"), ("fdatasync", "file")]
 

@@ -7,12 +7,10 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
 
 from fedfdp.core.errors import DataError
-from fedfdp.privacy.accounting.accountant import Method, history_epsilon, upper_bound
+from fedfdp.privacy.accounting import ACCOUNTANTS, Accountant, find
 from fedfdp.privacy.accounting.events import Adjacency, History, contains, merge
-from fedfdp.privacy.ledger.allowance import Enforcer
 
 
 @dataclass(frozen=True)
@@ -20,9 +18,13 @@ class Spent:
     """A node's ledger as it was reported: its history, and by which rule it claims an ε for it."""
 
     history: History
-    accountant: Enforcer
+    accountant: str
     budget: float
     delta: float
+
+    @property
+    def by(self) -> Accountant:
+        return find(self.accountant, enforces=True)
 
     @property
     def rule(self) -> tuple[str, float, float]:
@@ -30,13 +32,9 @@ class Spent:
 
     def claim(self, adjacency: Adjacency = "zero-out") -> float:
         """What that ledger claims at its own δ: a filter its whole budget, however little of it was used."""
-        if not self.history:
-            return 0.0
-        if self.accountant == "filter":
-            return self.budget if adjacency == "zero-out" else math.inf
-        return history_epsilon(self.history, self.delta, self.accountant, adjacency)
+        return self.by.claim(self.history, self.budget, self.delta, adjacency)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "history": [list(entry) for entry in self.history],
             "accountant": self.accountant,
@@ -52,12 +50,12 @@ class Account:
     spent: Spent | None
     budget: float | None
     delta: float
-    method: Method
+    accountant: str
 
     def price(self, adjacency: Adjacency = "zero-out") -> float:
-        if self.spent is None or not self.spent.history:
+        if self.spent is None:
             return 0.0
-        return history_epsilon(self.spent.history, self.delta, self.method, adjacency)
+        return find(self.accountant, plans=True).epsilon(self.spent.history, self.delta, adjacency)
 
     def claim(self, adjacency: Adjacency = "zero-out") -> float:
         return 0.0 if self.spent is None else self.spent.claim(adjacency)
@@ -71,8 +69,8 @@ class Account:
         price, claim = self.price(), self.claim()
         if self.spent is None or math.isclose(price, claim, rel_tol=1e-9):
             return ""
-        released = f"what was released costs ε = {price:.4f} at δ = {self.delta:g} by {self.method}"
-        if self.spent.accountant == "filter":
+        released = f"what was released costs ε = {price:.4f} at δ = {self.delta:g} by {self.accountant}"
+        if self.spent.by.adaptive:
             claimed = f"the node's ledger is a filter, which claims its whole budget, ε = {claim:.4f}"
         else:
             rule = f"at δ = {self.spent.delta:g} by {self.spent.accountant}"
@@ -85,21 +83,21 @@ class Accounts:
     """The last word of every node; what a summary and a privacy statement are made of."""
 
     delta: float
-    method: Method
+    accountant: str  # the run's own
     budgets: dict[str, float | None]
     adaptive: bool = False  # the method chooses by what was released: only a filter's claim holds then
     spent: dict[str, Spent] = field(default_factory=dict)
 
     def report(self, client: str, said: str) -> None:
         """A ledger only ever grows: one that shows less than before was lost, and its node is not to be used."""
-        now, before = parse_spent(said), self.spent.get(client)
+        now, before = parse_spent(said, self.accountant), self.spent.get(client)
         if before is not None and before.rule != now.rule:
             raise DataError("its ledger is another one than before")
         if before is not None and not contains(now.history, before.history):
             raise DataError("its ledger shows less than it did before")
-        if self.adaptive and now.accountant != "filter":
+        if self.adaptive and not now.by.adaptive:
             raise DataError(f"its ledger counts by {now.accountant}, and this method takes a filter")
-        if now.accountant == "filter" and now.delta > self.delta:
+        if now.by.adaptive and now.delta > self.delta:
             raise DataError(f"its ledger is a filter for delta = {now.delta:g}, the run's is {self.delta:g}")
         self.spent[client] = now
 
@@ -109,15 +107,19 @@ class Accounts:
     def ledger(self, client: str) -> Account:
         """The budget is the one that the node enforces, as far as it is known: it may be less than the run's."""
         spent = self.spent.get(client)
-        return Account(spent, self.budgets.get(client) if spent is None else spent.budget, self.delta, self.method)
+        return Account(spent, self.budgets.get(client) if spent is None else spent.budget, self.delta, self.accountant)
 
     def epsilon(self) -> float:
         return max((account.epsilon() for account in self._different()), default=0.0)
 
-    def epsilon_upper_bound(self) -> float:
-        """What was spent, for display after every round."""
-        known = {account.spent.history for account in self._different() if account.spent}
-        return max((upper_bound(history, self.delta, self.method) for history in known - {()}), default=0.0)
+    def epsilon_so_far(self) -> float:
+        """The cost of what was released by the run's own δ and accountant, for display after every round; cheap.
+
+        Where ledgers claim more than that, as filters do, it is less than `epsilon`: never a number to claim.
+        """
+        by = find(self.accountant, plans=True)
+        known = {spent.history for spent in self.spent.values()}
+        return max((by.upper_bound(history, self.delta) for history in known), default=0.0)
 
     def differences(self) -> list[str]:
         """Where ledgers claim something else than the run's settings give: a line for all nodes with the same."""
@@ -127,18 +129,22 @@ class Accounts:
                 lines.setdefault(difference, []).append(client)
         return [f"{', '.join(clients)}: {difference}" for difference, clients in lines.items()]
 
-    def to_dict(self) -> Mapping[str, Any]:
+    def to_dict(self) -> Mapping[str, Mapping[str, object]]:
         return {client: spent.to_dict() for client, spent in self.spent.items()}
 
     def sync(self) -> None:
         """Nothing to do: every node's ledger was durable before it answered."""
 
     def _different(self) -> list[Account]:
-        return [Account(spent, None, self.delta, self.method) for spent in set(self.spent.values())]
+        return [Account(spent, None, self.delta, self.accountant) for spent in set(self.spent.values())]
 
 
-def parse_spent(text: str) -> Spent:
-    """A ledger as a node reported it; what is none is a DataError."""
+def parse_spent(text: str, own: str) -> Spent:
+    """A ledger as a node reported it; what is none is a DataError.
+
+    No class is imported because a node names it: `own`, the run's accountant, is the only one that may be outside this
+    library.
+    """
     try:
         said = json.loads(text)
         if not isinstance(said, dict) or set(said) != {"history", "accountant", "budget", "delta"}:
@@ -147,7 +153,8 @@ def parse_spent(text: str) -> Spent:
         budget, delta = float(said["budget"]), float(said["delta"])
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
         raise DataError(f"a history that is none: {error}") from None
-    if accountant not in get_args(Enforcer) or not (0 < budget < math.inf and 0 < delta < 1):
+    known = [*(name for name, by in ACCOUNTANTS.items() if not by.unsound), own]
+    if accountant not in known or not (0 < budget < math.inf and 0 < delta < 1):
         raise DataError(f"a ledger with an impossible rule: {accountant!r:.40}, {budget}, {delta}")
     return Spent(history, accountant, budget, delta)
 

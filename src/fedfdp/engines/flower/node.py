@@ -64,6 +64,7 @@ class Node(AbstractContextManager["Node"]):
             budgets={self.name: self.policy.epsilon},
             delta=self.policy.delta,
             accountant=self.policy.accountant,
+            expects=[self.policy.dearest],  # by what the owner allows, not by what a coordinator asks for first
         )
         self.remembered = memory.load(self.folder)
         if self.book.charged() < self.remembered.charged:
@@ -220,7 +221,7 @@ class Node(AbstractContextManager["Node"]):
             next=records.to_bytes(after),
         )
         memory.save(self.folder, self.remembered)
-        log.info("round %s: uploaded, ε ≤ %.4f spent", question.round, self.ledger.epsilon_upper_bound())
+        log.info("round %s: uploaded, ε of %.4f used", question.round, self.ledger.epsilon_so_far())
         return self._reply(question, record)
 
     def _unable(self, question: Question) -> Answer:

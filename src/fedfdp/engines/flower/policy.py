@@ -5,7 +5,7 @@ import math
 import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fedfdp.algorithms import ALGORITHMS, FIXED_PRICE
 from fedfdp.algorithms.base import Algorithm
@@ -16,7 +16,8 @@ from fedfdp.data.schema import PRIVATE, Facts
 from fedfdp.engines.flower.settings import loopback
 from fedfdp.engines.flower.terms import Terms
 from fedfdp.models import MODELS
-from fedfdp.privacy.accounting.events import Event, history_of
+from fedfdp.privacy.accounting import Event, find
+from fedfdp.privacy.accounting.events import history_of
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger.ledger import Ledger, in_words
 
@@ -34,7 +35,7 @@ class Policy:
     models: tuple[str, ...] = tuple(MODELS)  # models that may be trained, by name or import path
     arguments: dict[str, dict[str, Any]] = field(default_factory=dict)  # of models by import path: these, no others
     max_weights: Annotated[int, ranges.ALLOWED_WEIGHTS] = 10**8  # the size of a model by name, trained or not
-    accountant: Literal["pld", "rdp", "filter"] = "pld"  # of the node's ledger; filter takes rounds of different prices
+    accountant: str = "pld"  # of the node's ledger; with "filter" rounds may differ in price; or package.module:Class
     evaluate: bool = False  # whether exact results on the test records may leave the node
     evaluations: Annotated[int, ranges.ALLOWED_ANSWERS] = 1000  # of those, how many in all, in all runs
     without_privacy: bool = False  # whether training without noise is allowed
@@ -44,9 +45,15 @@ class Policy:
         ranges.check(self, "policy")
         require(0 < self.epsilon < math.inf, "policy.epsilon", self.epsilon, "a budget above 0")
         require(0 < self.delta < 1, "policy.delta", self.delta, "a probability in (0, 1)")
+        find(self.accountant, "policy.accountant", enforces=True)
         for name in self.algorithms:
             known = name in ALGORITHMS or ":" in name
             require(known, "policy.algorithms", name, f"among {', '.join(ALGORITHMS)}, or package.module:Class")
+
+    @property
+    def dearest(self) -> Event:
+        """The batch that costs most of all that are allowed."""
+        return Event(self.max_q, (self.min_sigma,))
 
     def check_names(self, terms: Terms) -> None:
         """Refuses before anything is looked up: a name that is not listed is not even imported."""
@@ -58,6 +65,9 @@ class Policy:
         _refuse(terms.seed is None or self.unsafe_seeded, "unsafe_seeded", "a configured seed")
         if terms.privacy is None:
             _refuse(self.without_privacy, "without_privacy", "training without privacy")
+            return
+        accountant = str(terms.privacy.get("accountant"))
+        _refuse(":" not in accountant or accountant == self.accountant, "accountant", accountant)
 
     def check_price(self, events: tuple[Event, ...], privacy: DPSGD, method: Algorithm, ledger: Ledger) -> None:
         """Checks the round's noise and sampling; and, except under a filter, that it costs what the first round did.
@@ -70,7 +80,7 @@ class Policy:
         _refuse(privacy.q <= self.max_q, "max_q", f"q = {privacy.q:g}")
         steps = sum(event.count for event in events)
         _refuse(steps <= self.max_steps, "max_steps", f"{steps:.6g} batches in a round")
-        if self.accountant == "filter":
+        if ledger.any_price:
             claimed = self.delta <= privacy.delta
             _refuse(claimed, "delta", f"delta = {privacy.delta:g}: this ledger is a filter for {self.delta:g}")
             return

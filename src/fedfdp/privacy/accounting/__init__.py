@@ -1,22 +1,18 @@
-"""Privacy accounting: joint events, the accountants on dp-accounting, and the filter for adaptive schedules."""
+"""Privacy accounting: events, and the accountants that say what they cost. Your own derives from `Accountant`."""
 
-from fedfdp.privacy.accounting.accountant import METHODS, Accountant, Method, check_valid, epsilon, max_count
+from fedfdp.privacy.accounting.base import Accountant
 from fedfdp.privacy.accounting.events import Adjacency, Event, History, delta_warning
-from fedfdp.privacy.accounting.filter import RDPFilter
-from fedfdp.privacy.accounting.rdp import ORDERS, REFERENCE_ORDERS
+from fedfdp.privacy.accounting.registry import ACCOUNTANTS, caveat, epsilon, find, max_count
 
 __all__ = [
-    "METHODS",
-    "ORDERS",
-    "REFERENCE_ORDERS",
+    "ACCOUNTANTS",
     "Accountant",
     "Adjacency",
     "Event",
     "History",
-    "Method",
-    "RDPFilter",
-    "check_valid",
+    "caveat",
     "delta_warning",
     "epsilon",
+    "find",
     "max_count",
 ]

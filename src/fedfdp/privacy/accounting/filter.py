@@ -1,58 +1,49 @@
-"""A budget for schedules that are chosen while the run goes on (σ, q or the number of steps reacting to releases).
+"""`filter`: a Rényi filter, for schedules chosen while the run goes on (σ, q or steps that react to releases).
 
-The order must not react too, or the guarantee is lost: each filter decides by orders fixed before the first release.
+The orders must not react too, or the guarantee is lost: they are fixed before the first release.
 """
 
-from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from fedfdp.core.errors import SettingError
-from fedfdp.privacy.accounting.events import Event, History, check_delta, check_epsilon, history_of, merge
-from fedfdp.privacy.accounting.rdp import ORDERS, conversion_cost, total
+from fedfdp.core.errors import require
+from fedfdp.privacy.accounting.base import Accountant
+from fedfdp.privacy.accounting.events import Adjacency, History
+from fedfdp.privacy.accounting.renyi import ORDERS, conversion_cost, total
 
 
-class RDPFilter:
-    """Go on while some order's Rényi total stays within that order's share; stop for good otherwise.
+@dataclass(frozen=True)
+class RenyiFilter(Accountant):
+    """Go on while some order's Rényi total stays within that order's share of the budget; refuse otherwise.
 
     With one order this is the fully adaptive Rényi filter (Feldman and Zrnic 2021): what is released is (α, budget)-RDP
     whatever chose the events. Which of m orders survives depends on the releases, so with m of them each gets δ/m: the
-    union bound over the surviving order.
+    union bound over the surviving order. `epsilon` is how much of a budget a history uses up; the claim of a ledger is
+    the whole budget, since where it stopped may depend on the releases.
     """
 
-    def __init__(self, epsilon: float, delta: float, *, orders: Sequence[int]) -> None:
-        check_epsilon(epsilon)
-        check_delta(delta)
-        if not orders or not set(orders) <= set(ORDERS):
-            raise SettingError("orders", tuple(orders), f"one or more of {ORDERS[0]} to {ORDERS[-1]}", "see rdp.ORDERS")
-        self.epsilon, self.delta, self.orders = epsilon, delta, tuple(orders)
-        self._cost = conversion_cost(self.orders, delta / len(self.orders))
-        self._columns = [ORDERS.index(order) for order in self.orders]
-        self._history: History = ()
+    orders: tuple[int, ...] = ORDERS  # all of them, as long as nothing is known about the rounds to come
 
-    @classmethod
-    def expecting(cls, events: Iterable[Event], epsilon: float, delta: float) -> "RDPFilter":
-        """The filter of the one order that allows the most of a round known beforehand; other rounds may come too."""
-        check_epsilon(epsilon)
-        check_delta(delta)
-        room = epsilon - conversion_cost(ORDERS, delta)
-        best = int(np.argmax(room / total(history_of(events))))
-        return cls(epsilon, delta, orders=(ORDERS[best],))
+    adaptive = True
+    replace_one = False
 
-    def affords(self, events: Iterable[Event]) -> bool:
-        return self.affords_history(merge(self._history, history_of(events)))
+    def __post_init__(self) -> None:
+        fits = bool(self.orders) and set(self.orders) <= set(ORDERS)
+        require(fits, "orders", self.orders, f"one or more of {ORDERS[0]} to {ORDERS[-1]}", "see renyi.ORDERS")
 
-    def affords_history(self, history: History) -> bool:
-        return self.epsilon_of(history) <= self.epsilon
+    def expecting(self, round: History, budget: float | None, delta: float) -> "RenyiFilter":
+        """The filter of the one order that allows the most of such rounds; rounds of other prices may come too."""
+        return self if budget is None else RenyiFilter((_best_order(round, budget, delta),))
 
-    def add(self, events: Iterable[Event]) -> bool:
-        """Counts the events if they fit; False, and nothing counted, if they do not."""
-        history = merge(self._history, history_of(events))
-        if not self.affords_history(history):
-            return False
-        self._history = history
-        return True
+    def price(self, history: History, delta: float, adjacency: Adjacency) -> float:
+        at = [ORDERS.index(order) for order in self.orders]
+        cost = conversion_cost(self.orders, delta / len(self.orders))
+        return max(0.0, float(np.min(total(history)[at] + cost)))
 
-    def epsilon_of(self, history: History) -> float:
-        """How much of the budget a history takes. While a run goes on, the guarantee is the budget, not this."""
-        return max(0.0, float(np.min(total(history)[self._columns] + self._cost))) if history else 0.0
+
+@lru_cache(maxsize=1024)
+def _best_order(round: History, budget: float, delta: float) -> int:
+    room = budget - conversion_cost(ORDERS, delta)
+    return ORDERS[int(np.argmax(room / total(round)))]

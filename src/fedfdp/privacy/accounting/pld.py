@@ -1,16 +1,20 @@
-"""Privacy loss distributions of dp-accounting, on a pessimistic grid: every number is an upper bound.
+"""`pld`: privacy loss distributions of dp-accounting, on a grid that rounds up: every number is an upper bound.
 
-Never better than the arithmetic: where the grid or the floating point cannot resolve δ, it says so with infinity.
+Where the grid or floating point cannot resolve δ, the distributions give infinity, and the Rényi bound is taken.
 """
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 
 from dp_accounting import NeighboringRelation
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-from fedfdp.privacy.accounting.events import Adjacency, History, bucket
-from fedfdp.privacy.accounting.rdp import rdp_epsilon
+from fedfdp.privacy.accounting.base import MOST_ROUNDS, Accountant
+from fedfdp.privacy.accounting.events import Adjacency, History, bucket, merge, scale
+from fedfdp.privacy.accounting.rdp import RDP
+from fedfdp.privacy.accounting.renyi import rdp_epsilon
+from fedfdp.privacy.accounting.search import largest
 
 INTERVAL = 1e-4
 DISPLAY_INTERVAL = 1e-3
@@ -18,11 +22,50 @@ _COARSEST = 1e-2
 _MOST_CELLS = 2**21  # of what all events make together
 _MOST_SINGLE_CELLS = 2**18  # of one event: reached below σ ≈ 0.4
 _MOST_KINDS = 64
+_FEW_KINDS = 8  # of which a bound is shown by distributions
 
 # Relative error of one FFT composition; δ is lessened by it, so that rounding cannot under-state ε.
 _ROUNDING = 1e-15
 
 _RELATION = {"zero-out": NeighboringRelation.ADD_OR_REMOVE_ONE, "replace-one": NeighboringRelation.REPLACE_ONE}
+
+
+@dataclass(frozen=True)
+class PLD(Accountant):
+    """The tightest, for schedules fixed beforehand. The default."""
+
+    interval: float = INTERVAL  # of the grid; a coarser one is as valid, quicker and looser
+
+    def price(self, history: History, delta: float, adjacency: Adjacency) -> float:
+        """Distributions and Rényi curves bound the same ε from above, so the smaller may be taken."""
+        rdp = rdp_epsilon(history, delta, adjacency)
+        value = min(rdp, pld_epsilon(history, delta, adjacency, self.interval))
+        # replace-one costs no less by definition; rounding could say otherwise where δ ≈ q
+        return value if adjacency == "zero-out" else max(value, self.epsilon(history, delta))
+
+    def upper_bound(self, history: History, delta: float) -> float:
+        """At most about half a percent above `epsilon`, which rises with every count: counts are rounded up to eight
+        significant bits, so that few different ones are computed, and the grid is coarser."""
+        if len(history) > _FEW_KINDS:
+            return RDP().epsilon(history, delta)
+        rounded = tuple((q, sigma, _round_up(count)) for q, sigma, count in history)
+        return PLD(DISPLAY_INTERVAL).epsilon(rounded, delta)
+
+    def max_count(self, after: History, step: History, budget: float, delta: float) -> int:
+        certain = RDP().max_count(after, step, budget, delta)  # what fits by the looser bound fits by this one
+        if certain >= MOST_ROUNDS:
+            return certain
+        cost = lambda n: self.epsilon(merge(after, scale(step, n)), delta)  # noqa: E731
+        return largest(cost, budget, fits=certain, most=MOST_ROUNDS)
+
+    @property
+    def coarser(self) -> tuple[tuple[Accountant, float], ...]:
+        return (RDP(), 0.05), (PLD(DISPLAY_INTERVAL), 1e-3)
+
+
+def _round_up(count: int) -> int:
+    spare = max(0, count.bit_length() - 8)
+    return -(-count >> spare) << spare
 
 
 def pld_epsilon(history: History, delta: float, adjacency: Adjacency = "zero-out", finest: float = INTERVAL) -> float:

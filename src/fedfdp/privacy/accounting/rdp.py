@@ -1,84 +1,27 @@
-"""Rényi accounting on dp-accounting's curves: joint, which holds, and the paper's sum of curves, which does not.
+"""`rdp`: the Rényi curve of the joint events, at the order that turns out best. Quick, and looser than `pld`."""
 
-Orders are whole numbers (the curve of the subsampled Gaussian is exact there). Never used to enforce: `paper_epsilon`.
-"""
+from dataclasses import dataclass
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-
-import dp_accounting
 import numpy as np
-from dp_accounting.rdp import RdpAccountant, compute_epsilon
-from numpy.typing import NDArray
 
-from fedfdp.privacy.accounting.events import Adjacency, Event, History, bucket
-
-REFERENCE_ORDERS = (*range(2, 64), 128, 256, 512)
-ORDERS = (*REFERENCE_ORDERS, 1024, 4096)  # the last two only matter below ε ≈ 0.05
-
-# The curves are sums of logarithms: their error stays below this per event, and no event may come out free.
-ROUNDING = 1e-14
-_MOST_KINDS = 512
+from fedfdp.privacy.accounting.base import MOST_ROUNDS, Accountant
+from fedfdp.privacy.accounting.events import Adjacency, History
+from fedfdp.privacy.accounting.renyi import ORDERS, conversion_cost, convert, rdp_epsilon, total
 
 
-@lru_cache(maxsize=4096)
-def curve(q: float, sigma: float) -> NDArray[np.float64]:
-    """Rényi divergence of one event at each of ORDERS."""
-    accountant = RdpAccountant(ORDERS)
-    accountant.compose(dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(sigma)))
-    values: NDArray[np.float64] = np.maximum(accountant.rdp, 0.0) + ROUNDING
-    values.setflags(write=False)
-    return values
+@dataclass(frozen=True)
+class RDP(Accountant):
+    """For schedules fixed beforehand: the order is chosen afterwards."""
 
+    def price(self, history: History, delta: float, adjacency: Adjacency) -> float:
+        value = rdp_epsilon(history, delta, adjacency)
+        # replace-one costs no less by definition; rounding could say otherwise where δ ≈ q
+        return value if adjacency == "zero-out" else max(value, self.epsilon(history, delta))
 
-def total(history: History) -> NDArray[np.float64]:
-    values = np.zeros(len(ORDERS))
-    for q, sigma, count in bucket(history, _MOST_KINDS):
-        values = values + count * curve(q, sigma)
-    return values
-
-
-def rdp_epsilon(history: History, delta: float, adjacency: Adjacency = "zero-out") -> float:
-    return convert(total(history), delta, adjacency) if history else 0.0
-
-
-def convert(values: NDArray[np.float64], delta: float, adjacency: Adjacency = "zero-out") -> float:
-    """The least ε over the orders (Balle et al. 2020, the conversion the paper prints)."""
-    if adjacency == "replace-one":
-        orders, values = _replace_one(values)
-    else:
-        orders = np.array(ORDERS, dtype=float)
-    return float(compute_epsilon(orders, values, delta)[0])
-
-
-def _replace_one(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Replacing a record is zeroing it out and putting another in: two steps through the weak triangle inequality,
-    D_α(P‖Q) ≤ (α−½)/(α−1)·D_2α(P‖Z) + D_2α−1(Z‖Q) (Mironov 2017, Prop. 11), with D_2α−1 ≤ D_2α."""
-    orders = np.array(ORDERS[1:], dtype=float) / 2  # α = 1.5, 2, …: 2α is an order of the curve
-    return orders, values[1:] * ((orders - 0.5) / (orders - 1) + 1)
-
-
-def conversion_cost(orders: Sequence[int], delta: float) -> NDArray[np.float64]:
-    """What (α, R)-RDP costs on top of R as (ε, δ)-DP: ln((α−1)/α) − (ln δ + ln α)/(α−1)."""
-    alpha = np.array(orders, dtype=float)
-    cost: NDArray[np.float64] = np.log1p(-1 / alpha) - (np.log(delta) + np.log(alpha)) / (alpha - 1)
-    return cost
-
-
-def rdp_max_count(base: History, step: History, epsilon: float, delta: float) -> int:
-    """The most steps that fit after base, in closed form: at each order the total is linear in the steps."""
-    room = epsilon - conversion_cost(ORDERS, delta) - total(base)
-    count = max(0, int(np.floor(np.max(room / total(step)))))
-    while count and convert(total(base) + count * total(step), delta) > epsilon:  # the division may round up
-        count -= 1
-    return count
-
-
-def paper_epsilon(events: Iterable[Event], delta: float) -> float:
-    """The paper's number: a curve of its own for each released value, added up; only the logarithm that its R_model and
-    R_loss lack is put back. The values share a batch, so this is no upper bound: to display and compare only."""
-    values = np.zeros(len(REFERENCE_ORDERS))
-    for event in events:
-        for sigma in event.sigmas:
-            values = values + event.count * curve(event.q, sigma)[: len(REFERENCE_ORDERS)]
-    return float(compute_epsilon(REFERENCE_ORDERS, values, delta)[0]) if values.any() else 0.0
+    def max_count(self, after: History, step: History, budget: float, delta: float) -> int:
+        """In closed form: at each order the total is linear in the steps."""
+        room = budget - conversion_cost(ORDERS, delta) - total(after)
+        count = max(0, int(np.floor(np.max(room / total(step)))))
+        while count and convert(total(after) + count * total(step), delta) > budget:  # the division may round up
+            count -= 1
+        return min(count, MOST_ROUNDS)

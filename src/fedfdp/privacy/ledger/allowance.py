@@ -1,49 +1,27 @@
 """Whether a budget allows one more round: decided exactly, remembered, and shared by all who spent the same."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from functools import lru_cache
-from typing import Literal, Protocol
 
-from fedfdp.core.errors import SettingError, nearest
-from fedfdp.privacy.accounting.accountant import check_valid, history_epsilon, history_max_count, upper_bound
-from fedfdp.privacy.accounting.events import Event, History, check_delta, check_epsilon, contains, merge, scale
-from fedfdp.privacy.accounting.filter import RDPFilter
-
-Enforcer = Literal["pld", "rdp", "filter"]
+from fedfdp.core.errors import SettingError
+from fedfdp.privacy.accounting.base import Accountant
+from fedfdp.privacy.accounting.events import History, check_delta, check_epsilon, contains, merge, scale
+from fedfdp.privacy.accounting.registry import find
 
 _MOST_REMEMBERED = 100_000
 _together = lru_cache(maxsize=1024)(merge)
 
 
-def check_enforcer(accountant: str) -> Enforcer:
-    """`pld` and `rdp` are for schedules fixed beforehand; `filter` for those chosen during the run."""
-    if accountant == "filter":
-        return "filter"
-    if accountant not in ("pld", "rdp", "paper"):
-        raise SettingError("accountant", accountant, nearest(accountant, ["pld", "rdp", "filter"]))
-    return "pld" if check_valid(accountant) == "pld" else "rdp"
+class Allowance:
+    """One budget under one accountant. A budget of None: everything is counted and nothing refused."""
 
-
-class Limit(Protocol):
-    """What a ledger asks. `budget` None: everything is counted and nothing refused."""
-
-    def affords(self, spent: History, step: History) -> bool: ...
-    def epsilon(self, spent: History) -> float: ...
-    def upper_bound(self, spent: History) -> float: ...
-
-
-class FixedSchedule:
-    """A budget under `pld` or `rdp`."""
-
-    def __init__(self, budget: float | None, delta: float, accountant: Literal["pld", "rdp"]) -> None:
-        check_delta(delta)
-        if budget is not None:
-            check_epsilon(budget)
-        self.budget, self.delta, self.accountant = budget, delta, accountant
+    def __init__(self, accountant: Accountant, budget: float | None, delta: float) -> None:
+        self.accountant, self.budget, self.delta = accountant, budget, delta
         self._remembered: dict[History, bool] = {}
-        self._affordable: list[History] = []  # the farthest that was found within the budget
+        self._affordable: list[History] = []  # the longest histories that were found within the budget
 
     def affords(self, spent: History, step: History) -> bool:
+        """Whether the step fits after what was spent."""
         if self.budget is None:
             return True
         together = _together(spent, step)
@@ -54,38 +32,43 @@ class FixedSchedule:
         return self._remembered[together]
 
     def _decide(self, spent: History, step: History, together: History, budget: float) -> bool:
-        """Exact, without a new distribution each round: how far steps like this one go is found once."""
-        if history_epsilon(together, self.delta, "rdp") <= budget:
+        """Exact, without pricing every round anew: how many steps like this one fit is found once."""
+        quickest = self.accountant.quickest
+        if quickest.epsilon(together, self.delta) <= budget:
             return True
-        if self.accountant == "rdp":
+        if quickest is self.accountant:
             return False
         if any(contains(known, together) for known in self._affordable):
             return True
-        steps = history_max_count(spent, step, budget, self.delta, self.accountant)
+        steps = self.accountant.max_count(spent, step, budget, self.delta)
         if steps:
             self._affordable.append(merge(spent, scale(step, steps)))
         return steps > 0
 
-    def epsilon(self, spent: History) -> float:
-        return history_epsilon(spent, self.delta, self.accountant)
-
-    def upper_bound(self, spent: History) -> float:
-        """Cheap enough for every round; what was afforded is within the budget, so the bound is too."""
-        bound = upper_bound(spent, self.delta, self.accountant)
+    def used(self, spent: History) -> float:
+        """How much of the budget is used up: cheap, and within the budget, as all that was afforded is."""
+        bound = self.accountant.upper_bound(spent, self.delta)
         return bound if self.budget is None else min(bound, self.budget)
 
 
-class AdaptiveSchedule:
-    """A budget under the Rényi filter; its order is the best for the first round, which no release has influenced."""
+class Allowances:
+    """What the ledgers of one file have in common: an accountant, δ, and one allowance for all with the same budget."""
 
-    def __init__(self, budget: float, delta: float, first: Iterable[Event]) -> None:
-        self._filter = RDPFilter.expecting(first, budget, delta)
+    def __init__(self, accountant: str, delta: float, budgets: Collection[float | None]) -> None:
+        self.name, self.accountant, self.delta = accountant, find(accountant, enforces=True), delta
+        self.expects: History = ()  # what a round will probably cost, known before the first release
+        check_delta(delta)
+        for budget in set(budgets):
+            if budget is not None:
+                check_epsilon(budget)
+            elif self.accountant.adaptive:
+                raise SettingError("budget", None, "a filter stops at a budget", "set epsilon, or use pld or rdp")
+        self._known: dict[tuple[Accountant, float | None], Allowance] = {}
 
-    def affords(self, spent: History, step: History) -> bool:
-        return self._filter.affords_history(merge(spent, step))
-
-    def epsilon(self, spent: History) -> float:
-        return self._filter.epsilon_of(spent)
-
-    def upper_bound(self, spent: History) -> float:
-        return self.epsilon(spent)
+    def of(self, budget: float | None, first: History) -> Allowance:
+        """The allowance of a client. `first`, its first charge, fixes a filter's order where nothing is expected."""
+        accountant = self.accountant.expecting(self.expects or first, budget, self.delta)
+        key = accountant, budget
+        if key not in self._known:
+            self._known[key] = Allowance(accountant, budget, self.delta)
+        return self._known[key]

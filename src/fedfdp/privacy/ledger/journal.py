@@ -14,11 +14,14 @@ import re
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fedfdp.core.errors import RunError, SettingError
 
 VERSION = 1
+
+Line = dict[str, Any]  # what JSON gives
 
 _SEED = "0" * 32
 _SUM = re.compile(rb',"sum":"([0-9a-f]{32})"\}\n')
@@ -35,6 +38,7 @@ class Journal:
 
     def __init__(self, path: Path, file: int, head: int, *, sync: bool) -> None:
         self.path, self._file, self._head, self._sync = path, file, head, sync
+        self.header: Line = {}  # what the first line holds, once `recover` has begun
         self._lines = 0
         self._sum = _SEED
         self._usable = False
@@ -61,8 +65,13 @@ class Journal:
             _sync_folder(path.parent)
         return cls(path, file, head, sync=sync)
 
-    def recover(self, header: Mapping[str, object]) -> Iterator[dict[str, Any]]:
-        """Every entry so far, checked; a new file gets the header. The line in flight at a crash counts as written."""
+    def recover(
+        self, header: Mapping[str, object], beside: Mapping[str, object] = MappingProxyType({})
+    ) -> Iterator[Line]:
+        """Every entry so far, checked. The line in flight at a crash counts as written.
+
+        A file with another header is refused. A new one gets the header, and what is `beside` it for later openings.
+        """
         newest = self._read_head()
         torn = b""
         with open(self.path, "rb") as file:
@@ -75,7 +84,8 @@ class Journal:
             if self._lines or torn:
                 raise self._damaged("its head file is missing or damaged, so lines may be missing")
             self._usable = True
-            self.append({"ledger": VERSION, **header})
+            self.header = {**header, **beside}
+            self.append({"ledger": VERSION, **self.header})
             return
         number, line = newest
         if number == self._lines:  # announced, and never or only half written
@@ -110,7 +120,7 @@ class Journal:
             raise RunError(f"{self.path}: the ledger cannot be written ({error.strerror})") from error
         self._lines, self._sum, self._usable = self._lines + 1, digest, True
 
-    def entries(self) -> Iterator[dict[str, Any]]:
+    def entries(self) -> Iterator[Line]:
         """The entries on disk, as they are: `recover` has checked them."""
         with open(self.path, "rb") as file:
             next(file, None)
@@ -141,7 +151,7 @@ class Journal:
             os.close(self._file)
             self._file = -1
 
-    def _accept(self, line: bytes, header: Mapping[str, object]) -> Iterator[dict[str, Any]]:
+    def _accept(self, line: bytes, header: Mapping[str, object]) -> Iterator[Line]:
         """One complete line: it must follow from the one before, and the first must be the header expected."""
         body, tail = line[:-_SUM_LENGTH], _SUM.fullmatch(line[-_SUM_LENGTH:])
         digest = _chain(self._sum, body)
@@ -153,7 +163,7 @@ class Journal:
         if self._lines > 1:
             yield entry
             return
-        found = entry.pop("ledger", None)
+        self.header, found = entry, entry.pop("ledger", None)
         if found != VERSION:
             raise RunError(f"{self.path}: a ledger of version {found}; this program reads version {VERSION}")
         for name, value in header.items():

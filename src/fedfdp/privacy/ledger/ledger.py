@@ -1,153 +1,25 @@
-"""Each client's own account of what it released: charged and written before anything leaves, within its own budget.
+"""One client's own account of what it released: charged and written before anything leaves, within its own budget.
 
 A ledger never gives anything back, and never trusts who asks: the budget is checked here whatever the server wants.
 """
 
 import hashlib
-import json
-import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from fedfdp.core.errors import BudgetError, RunError, SettingError, nearest
-from fedfdp.privacy.accounting.accountant import history_epsilon
-from fedfdp.privacy.accounting.events import Adjacency, Event, History, contains, history_of, merge
-from fedfdp.privacy.ledger.allowance import AdaptiveSchedule, FixedSchedule, Limit, check_enforcer
-from fedfdp.privacy.ledger.journal import Journal, inherited
+from fedfdp.privacy.accounting.events import Adjacency, Event, History, history_of, merge
+from fedfdp.privacy.ledger.allowance import Allowance, Allowances
+from fedfdp.privacy.ledger.file import Entry, LedgerFile, header_of
 
+BEFORE = -1  # the round of what is released before the first
+_DIGEST = 16
 
-@dataclass(frozen=True)
-class Entry:
-    """One charge, as the ledger holds it."""
-
-    client: str
-    round: int
-    attempt: int
-    request: str
-    events: tuple[Event, ...]
-
-
-class LedgerBook(AbstractContextManager["LedgerBook"]):
-    """The ledgers of many clients in one file: one lock, one descriptor, and for each its own budget and history."""
-
-    def __init__(
-        self, journal: Journal | None, *, budgets: Mapping[str, float | None], delta: float, accountant: str
-    ) -> None:
-        self.delta, self.accountant = delta, check_enforcer(accountant)
-        if self.accountant == "filter" and None in budgets.values():
-            raise SettingError("budget", None, "a filter stops at a budget", "set epsilon, or use pld or rdp")
-        self._journal = journal
-        self._process = os.getpid()  # a copy of this book in a forked child would spend everything a second time
-        self._limits: dict[float | None, Limit] = {}
-        self._ledgers = {client: Ledger(self, client, budget) for client, budget in budgets.items()}
-
-    @classmethod
-    def open(
-        cls,
-        path: Path | None,
-        *,
-        data: str,
-        config: str,
-        budgets: Mapping[str, float | None],
-        delta: float,
-        accountant: str = "pld",
-        sync: bool = True,
-    ) -> "LedgerBook":
-        """Begins or resumes the file (None: in memory). A file of other data, config, clients or budgets is refused.
-
-        sync=False, for simulations, is as safe against the end of the process; against the end of the machine once
-        `sync` was called, which must be before anything that came of a charge is written.
-        """
-        clients: object = next(iter(budgets)) if len(budgets) == 1 else _fingerprint(sorted(budgets))
-        same = set(budgets.values())
-        header = {
-            "client" if len(budgets) == 1 else "clients": clients,
-            "data": data,
-            "config": config,
-            "budget": next(iter(same)) if len(same) == 1 else _fingerprint(sorted(budgets.items())),
-            "delta": delta,
-            "accountant": accountant,
-        }
-        book = cls(None, budgets=budgets, delta=delta, accountant=accountant)  # refuses settings before there is a file
-        if path is None:
-            return book
-        book._journal = Journal.open(path, sync=sync)
-        try:
-            for entry in book._journal.recover(header):
-                book.ledger(entry["client"])._restore(_entry(entry))
-        except BaseException:
-            book._journal.close()
-            raise
-        return book
-
-    def ledger(self, client: str) -> "Ledger":
-        if client not in self._ledgers:
-            raise RunError(f"client {client!r} has no account in this ledger; {nearest(client, self._ledgers)}")
-        return self._ledgers[client]
-
-    def epsilon(self, adjacency: Adjacency = "zero-out") -> float:
-        """Of the client that spent most, exact."""
-        return max((ledger.epsilon(adjacency) for ledger in self._dearest()), default=0.0)
-
-    def epsilon_upper_bound(self) -> float:
-        """The same for every round: cheap, never below, at most about half a percent above."""
-        return max((ledger.epsilon_upper_bound() for ledger in self._dearest()), default=0.0)
-
-    def charged(self) -> int:
-        """Events charged so far, over all clients: a ledger only ever grows."""
-        return sum(count for ledger in self._ledgers.values() for _, _, count in ledger.history)
-
-    def entries(self) -> Iterator[Entry]:
-        if self._journal is None:
-            raise RunError("a ledger in memory keeps totals, not entries; open it with a path to have them")
-        return map(_entry, self._journal.entries())
-
-    def sync(self) -> None:
-        if self._journal is not None:
-            self._journal.sync()
-
-    def close(self) -> None:
-        if self._journal is not None:
-            self._journal.close()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _dearest(self) -> list["Ledger"]:
-        """Those that may have spent most: equal histories are priced once, and none that another one contains."""
-        if self.accountant == "filter":  # each at its own order, and cheap
-            return list(self._ledgers.values())
-        different = {ledger.history: ledger for ledger in self._ledgers.values()}
-        dearest: list[Ledger] = []
-        for history in sorted(different, key=lambda history: -sum(count for _, _, count in history)):
-            if not any(contains(other.history, history) for other in dearest):
-                dearest.append(different[history])
-        return dearest
-
-    def _limit(self, budget: float | None, first: Sequence[Event]) -> Limit:
-        if self.accountant == "filter":
-            assert budget is not None
-            return AdaptiveSchedule(budget, self.delta, first)
-        if budget not in self._limits:
-            self._limits[budget] = FixedSchedule(budget, self.delta, self.accountant)
-        return self._limits[budget]
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._process:
-            raise inherited(self._journal.path if self._journal else "this ledger", self._process)
-
-    def _write(self, entry: Entry) -> None:
-        if self._journal is not None:
-            events = [[event.q, list(event.sigmas), event.count] for event in entry.events]
-            self._journal.append({**vars(entry), "events": events})
+_history = lru_cache(maxsize=1024)(history_of)
+_together = lru_cache(maxsize=1024)(merge)  # equal spending has equal histories: one sum serves all who spent the same
 
 
 class Ledger(AbstractContextManager["Ledger"]):
@@ -158,13 +30,13 @@ class Ledger(AbstractContextManager["Ledger"]):
     each is dominated by the same pair of distributions, whatever was seen before it. A filter takes any price.
     """
 
-    def __init__(self, book: LedgerBook, client: str, budget: float | None) -> None:
+    def __init__(self, client: str, budget: float | None, allowances: Allowances, file: LedgerFile) -> None:
         self.client, self.budget = client, budget
         self.history: History = ()
         self.price: History = ()  # of the first round
-        self._book = book
+        self._first: History = ()  # the first charge, which may come before the first round
         self._attempts: dict[int, bytes] = {}  # by round, the digest of the request of each attempt
-        self._limit: Limit | None = None if book.accountant == "filter" else book._limit(budget, ())
+        self._allowances, self._file = allowances, file
 
     @classmethod
     def open(
@@ -177,21 +49,36 @@ class Ledger(AbstractContextManager["Ledger"]):
         budget: float | None,
         delta: float,
         accountant: str = "pld",
+        expects: Sequence[Event] = (),
         sync: bool = True,
     ) -> "Ledger":
         """A file for one client alone; otherwise as `LedgerBook.open`."""
-        book = LedgerBook.open(
-            path, data=data, config=config, budgets={client: budget}, delta=delta, accountant=accountant, sync=sync
+        ledgers, _ = open_ledgers(
+            path,
+            {client: budget},
+            data=data,
+            config=config,
+            delta=delta,
+            accountant=accountant,
+            expects=expects,
+            sync=sync,
         )
-        return book.ledger(client)
+        return ledgers[client]
+
+    @property
+    def any_price(self) -> bool:
+        """Whether rounds may differ in price: under a filter."""
+        return self._allowances.accountant.adaptive
 
     def afford(self, events: Sequence[Event]) -> bool:
         """Whether a new charge of these events fits. A replay needs no room: `charge` knows."""
-        return self._limit_for(events).affords(self.history, _history(tuple(events)))
+        step = _history(tuple(events))
+        return self._allowance(step).affords(self.history, step)
 
     def takes(self, events: Sequence[Event]) -> bool:
         """Whether a round of these events has a price that this ledger allows, if there is room for it."""
-        return self._book.accountant == "filter" or _history(tuple(events)) == (self.price or _history(tuple(events)))
+        step = _history(tuple(events))
+        return self.any_price or step == (self.price or step)
 
     def charge_before(self, what: str, events: Sequence[Event]) -> None:
         """Pays for what is released once, before the first round; asked again, the same is free."""
@@ -210,26 +97,27 @@ class Ledger(AbstractContextManager["Ledger"]):
         return self._charge(round, request, events, replayable)
 
     def _charge(self, round: int, request: str, events: tuple[Event, ...], replayable: bool) -> int:
-        self._book._check_process()
-        digest = _request_digest(request, events)
+        self._file.check_process()
+        digest, step = _request_digest(request, events), _history(events)
         before = self._attempts.get(round, b"")
         if replayable and digest in (known := _split(before)):
             return known.index(digest)
         if self.price and (round == BEFORE or not self.takes(events)):
             raise RunError(
-                f"client {self.client!r}: round {round} costs {in_words(_history(events))}, the first cost "
-                f"{in_words(self.price)}; {self._book.accountant} is for rounds of one price: keep to it, or begin a "
+                f"client {self.client!r}: round {round} costs {in_words(step)}, the first cost "
+                f"{in_words(self.price)}; {self._allowances.name} is for rounds of one price: keep to it, or begin a "
                 f"ledger with the filter (adaptive = True in a method)"
             )
-        limit = self._limit_for(events)
-        if not limit.affords(self.history, _history(events)):
+        allowance = self._allowance(step)
+        if not allowance.affords(self.history, step):
+            spent = allowance.accountant.epsilon(self.history, allowance.delta)
             raise BudgetError(
                 f"client {self.client!r}: round {round} does not fit epsilon = {self.budget:g} "
-                f"({limit.epsilon(self.history):.4g} spent); the client sits out, or its owner raises the budget"
+                f"({spent:.4g} spent); the client sits out, or its owner raises the budget"
             )
         entry = Entry(self.client, round, len(before) // _DIGEST, digest.hex(), events)
-        self._book._write(entry)
-        self._restore(entry)
+        self._file.write(entry)
+        self.restore(entry)
         return entry.attempt
 
     def epsilon(self, adjacency: Adjacency = "zero-out") -> float:
@@ -237,52 +125,81 @@ class Ledger(AbstractContextManager["Ledger"]):
 
         A filter promises its budget for zero-out alone: there is no number for replace-one.
         """
-        if not self.history or self._limit is None:
-            return 0.0
-        if self._book.accountant == "filter":
-            return self.budget if self.budget is not None and adjacency == "zero-out" else math.inf
-        if adjacency == "replace-one":
-            method = "pld" if self._book.accountant == "pld" else "rdp"
-            return history_epsilon(self.history, self._book.delta, method, adjacency)
-        return self._limit.epsilon(self.history)
+        rule = self._allowances
+        return rule.accountant.claim(self.history, self.budget, rule.delta, adjacency)
 
-    def epsilon_upper_bound(self) -> float:
-        """What was spent, for display after every round: never below `epsilon`, and cheap."""
-        return self._limit.upper_bound(self.history) if self.history and self._limit else 0.0
+    def epsilon_so_far(self) -> float:
+        """How much of the budget is used up, for display after every round; cheap.
+
+        Under `pld` and `rdp` never below `epsilon`, and at most about half a percent above. Under a filter it is what
+        its order counts, usually less than `epsilon`, which is the whole budget: never a number to claim.
+        """
+        return self._allowance(self._first).used(self.history) if self.history else 0.0
 
     def entries(self) -> Iterator[Entry]:
-        return (entry for entry in self._book.entries() if entry.client == self.client)
+        return (entry for entry in self._file.entries() if entry.client == self.client)
 
     def sync(self) -> None:
-        self._book.sync()
+        self._file.sync()
 
     def close(self) -> None:
-        self._book.close()
+        self._file.close()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 
-    def _limit_for(self, events: Sequence[Event]) -> Limit:
-        return self._limit or self._book._limit(self.budget, events)
-
-    def _restore(self, entry: Entry) -> None:
-        self._limit = self._limit_for(entry.events)
-        self.history = _together(self.history, _history(entry.events))
+    def restore(self, entry: Entry) -> None:
+        """Counts an entry that is in the file."""
+        step = _history(entry.events)
+        self._first = self._first or step
+        self.history = _together(self.history, step)
         if entry.round != BEFORE:
-            self.price = self.price or _history(entry.events)
+            self.price = self.price or step
         before = self._attempts.get(entry.round, b"")
         if entry.attempt != len(before) // _DIGEST:
             raise RunError(f"client {self.client!r}: attempt {entry.attempt} of round {entry.round} is out of order")
         self._attempts[entry.round] = before + bytes.fromhex(entry.request)
 
+    def _allowance(self, step: History) -> Allowance:
+        return self._allowances.of(self.budget, self._first or step)
 
-BEFORE = -1  # the round of what is released before the first
-_DIGEST = 16
 
-_history = lru_cache(maxsize=1024)(history_of)
-_together = lru_cache(maxsize=1024)(merge)  # equal spending has equal histories: one sum serves all who spent the same
+def open_ledgers(
+    path: Path | None,
+    budgets: Mapping[str, float | None],
+    *,
+    data: str,
+    config: str,
+    delta: float,
+    accountant: str,
+    expects: Sequence[Event],
+    sync: bool,
+) -> tuple[dict[str, Ledger], LedgerFile]:
+    """The ledgers of these clients in one file, with all that was charged to them; see `LedgerBook.open`."""
+    allowances = Allowances(accountant, delta, budgets.values())  # refuses settings before there is a file
+    file = LedgerFile.open(path, sync=sync)
+    ledgers = {client: Ledger(client, budget, allowances, file) for client, budget in budgets.items()}
+    header = header_of(budgets, data=data, config=config, delta=delta, accountant=accountant)
+    try:
+        for entry in file.recover(header, expects if allowances.accountant.adaptive else ()):
+            ledger_of(ledgers, entry.client).restore(entry)
+        allowances.expects = history_of(file.expects(expects))
+    except BaseException:
+        file.close()
+        raise
+    return ledgers, file
+
+
+def ledger_of(ledgers: Mapping[str, Ledger], client: str) -> Ledger:
+    if client not in ledgers:
+        raise RunError(f"client {client!r} has no account in this ledger; {nearest(client, ledgers)}")
+    return ledgers[client]
+
+
+def in_words(price: History) -> str:
+    return " and ".join(f"{count} × (q {q:g}, σ {sigma:.4g})" for q, sigma, count in price)
 
 
 def _request_digest(request: str, events: tuple[Event, ...]) -> bytes:
@@ -295,18 +212,5 @@ def _price(events: tuple[Event, ...]) -> str:
     return repr([(event.q, event.sigmas, event.count) for event in events])
 
 
-def in_words(price: History) -> str:
-    return " and ".join(f"{count} × (q {q:g}, σ {sigma:.4g})" for q, sigma, count in price)
-
-
 def _split(digests: bytes) -> list[bytes]:
     return [digests[start : start + _DIGEST] for start in range(0, len(digests), _DIGEST)]
-
-
-def _entry(line: dict[str, Any]) -> Entry:
-    events = tuple(Event(q, tuple(sigmas), count) for q, sigmas, count in line["events"])
-    return Entry(line["client"], line["round"], line["attempt"], line["request"], events)
-
-
-def _fingerprint(value: object) -> str:
-    return "sha256:" + hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""A plan seen from the side: under other accountants, with other σ and rounds, and beside the paper's own numbers.
+"""Compare a plan across accountants, across other σ and rounds, and with the paper's printed numbers.
 
 For people to look at. Nothing here enforces anything.
 """
@@ -6,9 +6,7 @@ For people to look at. Nothing here enforces anything.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fedfdp.privacy.accounting import METHODS, Method, epsilon, max_count
-from fedfdp.privacy.accounting.accountant import upper_bound
-from fedfdp.privacy.accounting.events import history_of
+from fedfdp.privacy.accounting import ACCOUNTANTS, epsilon, find, max_count
 from fedfdp.privacy.planning.planner import Plan, Schedule
 
 # The paper's rounds for ε = 2 (q = 0.05, σ_l = 5, δ = 1e-5), by σ.
@@ -20,8 +18,8 @@ PAPER_EPSILON = 2.0
 class Opinion:
     """What one accountant says of a plan."""
 
-    accountant: Method
-    valid: bool
+    accountant: str
+    valid: bool  # whether its ε is an upper bound
     epsilon: float
     rounds: int | None  # within the plan's budget, where it has one
 
@@ -38,21 +36,26 @@ class PaperCost:
     rounds: int  # pld, that its ε allows
 
 
+def comparable(plan: Plan) -> list[str]:
+    """The accountants that can price a plan, and the plan's own."""
+    return list(dict.fromkeys([*(name for name, known in ACCOUNTANTS.items() if not known.adaptive), plan.accountant]))
+
+
 def opinions(plan: Plan) -> list[Opinion]:
+    """What every accountant says of a plan."""
     found = []
-    for method in METHODS:
-        cost = epsilon(plan.events(), plan.delta, accountant=method)
-        rounds = plan.budget and max_count(plan.round_events(), plan.budget, plan.delta, accountant=method)
-        found.append(Opinion(method, method != "paper", cost, int(rounds) if rounds is not None else None))
+    for name in comparable(plan):
+        cost = epsilon(plan.events(), plan.delta, accountant=name)
+        rounds = plan.budget and max_count(plan.round_events(), plan.budget, plan.delta, accountant=name)
+        found.append(Opinion(name, not find(name).unsound, cost, int(rounds) if rounds is not None else None))
     return found
 
 
 def curve(schedule: Schedule, rounds: Sequence[int]) -> list[float]:
     """ε after so many rounds, by the plan's accountant; for `pld` an upper bound within half a percent."""
+    by = find(schedule.accountant, plans=True)
     points = [replace(schedule, rounds=count) for count in rounds]
-    if schedule.accountant == "paper":
-        return [point.cost() for point in points]
-    return [upper_bound(history_of(point.events()), point.delta, point.accountant) for point in points]
+    return [by.upper_bound(by.history(point.events()), point.delta) for point in points]
 
 
 def spread(value: int) -> list[int]:
@@ -70,6 +73,7 @@ def trade_off(plan: Plan) -> tuple[list[int], dict[float, list[float]]]:
 
 
 def paper_costs() -> list[PaperCost]:
+    """What the paper's printed rounds cost, for each of its σ."""
     costs = []
     for sigma, printed in PAPER_ROUNDS.items():
         released = Schedule(0.05, sigma, 5.0, None, printed, 1, 1e-5, "pld")

@@ -1,6 +1,6 @@
-"""From all but one of (ε, δ, q, σ, σ_l, rounds, local steps), the missing one, always on the affordable side.
+"""Solves for the one of ε, δ, q, σ, σ_l, rounds and local steps that is left out, always on the affordable side.
 
-Never hands out a plan whose own ε was not computed and found within the budget.
+Never returns a plan whose own ε was not computed and found within the budget.
 """
 
 import math
@@ -9,19 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from fedfdp.core.errors import BudgetError, SettingError, nearest
-from fedfdp.privacy.accounting import METHODS, Event, Method, max_count
+from fedfdp.privacy.accounting import Accountant, Event, find, max_count
 from fedfdp.privacy.accounting import epsilon as epsilon_of
-from fedfdp.privacy.accounting.accountant import history_epsilon
-from fedfdp.privacy.accounting.events import (
-    check_count,
-    check_delta,
-    check_epsilon,
-    check_rate,
-    check_sigma,
-    history_of,
-    repeat,
-)
-from fedfdp.privacy.accounting.pld import DISPLAY_INTERVAL
+from fedfdp.privacy.accounting.events import check_count, check_delta, check_epsilon, check_rate, check_sigma, repeat
 from fedfdp.privacy.accounting.search import approach, round_away
 
 Unknown = Literal["epsilon", "delta", "q", "sigma", "sigma_loss", "rounds", "local_steps"]
@@ -48,7 +38,7 @@ class Schedule:
     rounds: int
     local_steps: int
     delta: float
-    accountant: Method
+    accountant: str
 
     @property
     def sigma_effective(self) -> float:
@@ -73,7 +63,7 @@ class Plan(Schedule):
     missing (None: nothing, it was only checked)."""
 
     epsilon: float
-    epsilon_replace_one: float | None  # None for the paper's accountant, which has no such number
+    epsilon_replace_one: float | None  # None where the accountant has no such number
     budget: float | None
     solved_for: Unknown | None
 
@@ -88,7 +78,7 @@ def plan(
     sigma_count: float | None = None,
     rounds: int | None = None,
     local_steps: int | None = 1,
-    accountant: Method = "pld",
+    accountant: str = "pld",
     solve: Unknown | None = None,
 ) -> Plan:
     """Solves for the one value that is None. sigma_loss=None means that no loss is released, unless solve="sigma_loss".
@@ -99,8 +89,7 @@ def plan(
     >>> plan(epsilon=3.52, q=0.05, sigma=2.0, sigma_loss=5.0).rounds
     763
     """
-    if accountant not in METHODS:
-        raise SettingError("accountant", accountant, nearest(accountant, METHODS))
+    known = find(accountant, plans=True)
     given = {"epsilon": epsilon, "delta": delta, "q": q, "sigma": sigma, "rounds": rounds, "local_steps": local_steps}
     unknown = _find_unknown({**given, "sigma_loss": sigma_loss}, solve)
     _check(epsilon, delta, q, (sigma, sigma_loss, sigma_count), rounds, local_steps)
@@ -121,8 +110,7 @@ def plan(
             f"epsilon = {epsilon:g}: {solved.rounds} rounds at sigma = {solved.sigma:g} cost {spent:.4g}; "
             f"leave out epsilon, rounds or sigma to have it solved"
         )
-    valid = accountant != "paper"
-    other = epsilon_of(solved.events(), solved.delta, accountant=accountant, adjacency="replace-one") if valid else None
+    other = known.epsilon(known.history(solved.events()), solved.delta, "replace-one") if known.replace_one else None
     return Plan(**vars(solved), epsilon=spent, epsilon_replace_one=other, budget=epsilon, solved_for=unknown)
 
 
@@ -223,13 +211,12 @@ def _solve_real(start: Schedule, unknown: Unknown, budget: float) -> float | Non
 def _costs(start: Schedule, unknown: Unknown) -> list[tuple[Callable[[float], float], float]]:
     """Ways to price a value of the unknown, from quick to exact, with how near the boundary each should come."""
 
-    def priced(accountant: Method) -> Callable[[float], float]:
-        return lambda value: replace(_put(start, unknown, value), accountant=accountant).cost()
+    def priced(accountant: Accountant) -> Callable[[float], float]:
+        def cost(value: float) -> float:
+            tried = _put(start, unknown, value)
+            return accountant.epsilon(accountant.history(tried.events()), tried.delta)
 
-    def coarse(value: float) -> float:
-        tried = _put(start, unknown, value)
-        return history_epsilon(history_of(tried.events()), tried.delta, "pld", "zero-out", DISPLAY_INTERVAL)
+        return cost
 
-    if start.accountant == "pld":
-        return [(priced("rdp"), 0.05), (coarse, 1e-3), (priced("pld"), PRECISION)]
-    return [(priced(start.accountant), PRECISION)]
+    exact = find(start.accountant, plans=True)
+    return [(priced(by), tolerance) for by, tolerance in (*exact.coarser, (exact, PRECISION))]
