@@ -1,4 +1,4 @@
-"""What a user can set right. Every such error is one line: the setting, its value, what is allowed, what to do."""
+"""Errors that a user can fix. Each is one line: the setting, its value, what is allowed, what to do."""
 
 import difflib
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ class SettingError(FedFDPError):
 
 
 class DataError(FedFDPError):
-    """Records that cannot be trained on, or cannot be had."""
+    """Records that cannot be trained on, or that could not be read."""
 
 
 class BudgetError(FedFDPError):
@@ -25,17 +25,17 @@ class BudgetError(FedFDPError):
 
 
 class RunError(FedFDPError):
-    """A run folder that is damaged, in use, or not the one that was meant."""
+    """A run folder that is damaged, in use, or of another run."""
 
 
 def require(ok: bool, setting: str, value: object, allowed: str, fix: str = "") -> None:
-    """A SettingError unless `ok`."""
+    """Raises a SettingError unless `ok`."""
     if not ok:
         raise SettingError(setting, value, allowed, fix)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the likeliest one meant, and all that exist."""
+    """The end of a message about an unknown name: the known name nearest to it, and all known names."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     guess = f"did you mean {close[0]!r}? " if close else ""

@@ -1,4 +1,4 @@
-"""What a setting names as `package.module:name`: your own methods, models, losses, metrics and loaders."""
+"""Imports what a setting names as `package.module:name`: the user's methods, models, losses, metrics and loaders."""
 
 import importlib
 from typing import Any
@@ -7,7 +7,7 @@ from fedfdp.core.errors import SettingError, require
 
 
 def imported(path: str, setting: str, what: str = "function") -> Any:
-    """The class or function at `package.module:name`; a SettingError that names the setting where there is none."""
+    """The class or function at `package.module:name`; a SettingError names the setting if there is none."""
     form = f"give package.module:{what}"
     require(":" in path, setting, path, f"not a {what.lower()}", form)
     module, _, name = path.partition(":")

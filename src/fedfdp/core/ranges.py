@@ -1,13 +1,12 @@
-"""The range of every number that a config, a coordinator or a remembered round may set, and the one way to check it.
+"""The range of every number that a config, a coordinator or a client's memory may set, and the one way to check it.
 
-Chosen so that nothing before the noise leaves single precision, whatever the records are (docs/privacy.md says why).
-A check reads public values alone, never a record: it may fail in front of anybody.
+The ranges keep everything before the noise within single precision, whatever the records are (docs/privacy.md says
+why). A check reads public values only, never a record, so anybody may see it fail.
 """
 
 import functools
 import typing
 from dataclasses import dataclass
-from typing import Any
 
 from fedfdp.core.errors import SettingError
 
@@ -22,13 +21,13 @@ class Range:
     fix: str = ""
 
     def check(self, name: str, value: float) -> None:
-        """A SettingError that names the number, unless it is within."""
+        """Raises a SettingError that names the number, unless it is within the range."""
         if not self.low <= value <= self.high:
             shown = value if len(repr(value)) <= 40 else f"{value!r:.40}…"
             raise SettingError(name, shown, f"{self.meaning} from {self.low:g} to {self.high:g}", self.fix)
 
     def nearest(self, value: float) -> float:
-        """The number itself, or the end of the range that it is beyond."""
+        """The number itself; if it is beyond an end of the range, that end."""
         return min(max(value, self.low), self.high)
 
 
@@ -76,13 +75,13 @@ def declared(kind: type) -> tuple[tuple[str, Range], ...]:
     found: dict[str, Range] = {}
     for base in reversed(kind.__mro__):
         for name, hint in typing.get_type_hints(base, include_extras=True).items():
-            for part in (hint, *typing.get_args(hint)):  # `Annotated[…] | None` too
+            for part in (hint, *typing.get_args(hint)):  # the parts, for `Annotated[…] | None`
                 found.update((name, range_) for range_ in getattr(part, "__metadata__", ()) if type(range_) is Range)
     return tuple(found.items())
 
 
-def check(record: Any, name: str) -> None:
-    """A SettingError unless every number of the record is within its range; one that is left open (None) is."""
+def check(record: object, name: str) -> None:
+    """Raises a SettingError unless every number of the record is within its range; None means left open and passes."""
     for field, range_ in declared(type(record)):  # type: ignore[arg-type]
         value = getattr(record, field)
         if value is not None:

@@ -1,6 +1,6 @@
-"""Plain records that cross a function call, a network or a disk unchanged: frozen dataclasses to bytes and back.
+"""Frozen dataclasses to bytes and back: records that cross a function call, a network or a disk unchanged.
 
-Tensors travel as safetensors, the rest as JSON in its header. Nothing is ever unpickled.
+Tensors travel as safetensors, everything else as JSON in its header. Nothing is ever unpickled.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ import json
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import safetensors
 import safetensors.torch
@@ -22,21 +22,22 @@ from fedfdp.core.weights import Weights
 __all__ = ["WEIGHTS", "Weights", "digest", "from_bytes", "to_bytes"]
 
 R = TypeVar("R")
+T = TypeVar("T")
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 WEIGHTS = (Weights, dict[str, Tensor])  # a field of either type holds tensors by parameter name
 _HEADER = "record"
-_SCALARS = (bool, int, float, str, type(None))
 
 
 def to_bytes(record: object) -> bytes:
-    """One record as a safetensors file: bit-exact, self-describing, free of code."""
+    """The record as a safetensors file: bit-exact, self-describing, free of code."""
     tensors: dict[str, Tensor] = {}
     header = json.dumps(_encode(record, "", tensors), sort_keys=True)
     seen: set[int] = set()
     contiguous = {}
     for path, tensor in tensors.items():
         tensor = tensor.detach().cpu().contiguous()
-        if tensor.data_ptr() in seen:  # the same tensor under two names: a file holds each on its own
+        if tensor.data_ptr() in seen:  # one tensor under two names: a file holds a copy for each
             tensor = tensor.clone()
         seen.add(tensor.data_ptr())
         contiguous[path] = tensor
@@ -55,9 +56,9 @@ def from_bytes(kind: type[R], data: bytes) -> R:
 
 
 def digest(*records: object, travelled: bool = False) -> str:
-    """SHA-256 over the content of records: equal exactly when every bit of them is.
+    """SHA-256 over the content of records: equal exactly when every bit of them is equal.
 
-    A whole number in a field of floats comes back from bytes as a float: `travelled` takes 1 and 1.0 as the same.
+    An int in a field of floats comes back from bytes as a float. With `travelled`, 1 and 1.0 count as the same.
     """
     sha = hashlib.sha256()
     for record in records:
@@ -71,7 +72,7 @@ def digest(*records: object, travelled: bool = False) -> str:
     return sha.hexdigest()
 
 
-def _as_floats(value: Any) -> Any:
+def _as_floats(value: Json) -> Json:
     if isinstance(value, dict):
         return {name: _as_floats(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -79,12 +80,12 @@ def _as_floats(value: Any) -> Any:
     return float(value) if type(value) is int and -(2**53) <= value <= 2**53 else value
 
 
-def _encode(value: object, path: str, tensors: dict[str, Tensor]) -> Any:
-    """JSON for `value`; its tensors go into `tensors` under their path."""
+def _encode(value: object, path: str, tensors: dict[str, Tensor]) -> Json:
+    """JSON for `value`; its tensors go into `tensors`, each under its path."""
     if isinstance(value, Tensor):
         tensors[path or "."] = value
         return "tensor"
-    if isinstance(value, _SCALARS):
+    if value is None or isinstance(value, bool | int | float | str):
         return value
     if dataclasses.is_dataclass(value):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
@@ -96,8 +97,8 @@ def _encode(value: object, path: str, tensors: dict[str, Tensor]) -> Any:
     raise TypeError(f"{path or 'record'}: {type(value).__name__} cannot be part of a record")
 
 
-def _decode(kind: Any, value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
-    """The value of type `kind` that `_encode` wrote."""
+def _decode(kind: object, value: Json, path: str, tensors: dict[str, Tensor]) -> object:
+    """The value of type `kind` that `_encode` wrote; a ValueError where it is of another type."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in arguments:
@@ -105,23 +106,30 @@ def _decode(kind: Any, value: Any, path: str, tensors: dict[str, Tensor]) -> Any
         return _decode(next(a for a in arguments if a is not type(None)), value, path, tensors)
     if kind is Tensor:
         return tensors[path or "."]
-    if dataclasses.is_dataclass(origin or kind):
-        hints = _hints(kind)
-        unknown = set(value) - set(hints)
-        if unknown:
-            raise ValueError(f"{path}/{min(unknown)} is not part of it")
-        fields = {name: _decode(hints[name], item, f"{path}/{name}", tensors) for name, item in value.items()}
-        return typing.cast(Any, kind)(**fields)
     if kind is Weights:
-        return Weights.of(_decode(dict[str, Tensor], value, path, tensors))
+        return Weights.of({name: tensors[f"{path}/{name}"] for name in _of_type(dict, value, path)})
     if origin is dict:
-        return {name: _decode(arguments[1], item, f"{path}/{name}", tensors) for name, item in value.items()}
+        entries = _of_type(dict, value, path)
+        return {name: _decode(arguments[1], item, f"{path}/{name}", tensors) for name, item in entries.items()}
     if origin is tuple:
-        return tuple(_decode(arguments[0], item, f"{path}/{i}", tensors) for i, item in enumerate(value))
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        items = _of_type(list, value, path)
+        return tuple(_decode(arguments[0], item, f"{path}/{i}", tensors) for i, item in enumerate(items))
+    record = origin or kind
+    if not isinstance(record, type):
+        raise TypeError(f"{path or 'record'}: {kind} cannot be part of a record")
+    if dataclasses.is_dataclass(record):
+        entries, hints = _of_type(dict, value, path), _hints(kind)
+        if unknown := entries.keys() - hints.keys():
+            raise ValueError(f"{path}/{min(unknown)} is not part of it")
+        return record(**{name: _decode(hints[name], item, f"{path}/{name}", tensors) for name, item in entries.items()})
+    if kind is float and type(value) is int:
         return float(value)
+    return _of_type(record, value, path)
+
+
+def _of_type(kind: type[T], value: Json, path: str) -> T:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ValueError(f"{path} should be {kind.__name__}, is {value!r}")
+        raise ValueError(f"{path or 'record'} should be {kind.__name__}, is {value!r:.60}")
     return value
 
 

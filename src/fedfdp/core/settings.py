@@ -2,20 +2,23 @@
 
 import dataclasses
 import typing
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from fedfdp.core.errors import SettingError, nearest
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 
 def parse(kind: type[T], values: object, section: str) -> T:
     """The dataclass `kind` from a section of a config; a SettingError names the setting that does not fit."""
     if not isinstance(values, dict):
         raise SettingError(section, values, "a section of settings", f"write [{section}] and its settings below it")
-    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    known = [field.name for field in dataclasses.fields(kind)]
     for name in values:
         if name not in known:
             raise SettingError(f"{section}.{name}", values[name], f"no such setting; {nearest(name, known)}")
@@ -28,14 +31,14 @@ def parse(kind: type[T], values: object, section: str) -> T:
         raise SettingError(place, first["input"], first["msg"].lower()) from None
 
 
-def _unset(kind: type[Any], name: str, value: object) -> bool:
-    """Whether "none" is written for a number that may be left open: TOML has no other word for it."""
+def _unset(kind: type["DataclassInstance"], name: str, value: object) -> bool:
+    """Whether the value is "none" and stands for None, which TOML cannot write."""
     allowed = next(typing.get_args(field.type) for field in dataclasses.fields(kind) if field.name == name)
     return value == "none" and type(None) in allowed and str not in allowed
 
 
 def plain(settings: object) -> dict[str, Any]:
-    """A dataclass as a dict of what TOML can hold: a setting that is None is left out, or "none" where that differs."""
+    """A dataclass as a dict of what TOML can hold. None is left out, or written "none" where the default is another."""
     values = dataclasses.asdict(settings)  # type: ignore[call-overload]
     defaults = {field.name: field.default for field in dataclasses.fields(settings)}  # type: ignore[arg-type]
     open_ones = {name: "none" for name, value in values.items() if value is None and defaults[name] is not None}

@@ -1,6 +1,6 @@
-"""Keeps memory between training steps instead of asking the system for it anew, page by page, at every step.
+"""Keeps freed memory between training steps instead of asking the system for it page by page at every step.
 
-A setting of glibc's allocator for this process, made once; elsewhere it does nothing.
+It sets two options of glibc's allocator for this process, once. Without glibc it does nothing.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ KEEP = 1 << 30
 
 @functools.cache
 def tune_allocator() -> bool:
-    """Hold on to freed blocks up to a gigabyte; True if the allocator took the setting. Cheap to call again."""
+    """Keeps freed blocks of up to a gigabyte; True if the allocator accepted the options. Cheap to call again."""
     if not sys.platform.startswith("linux"):
         return False
     try:

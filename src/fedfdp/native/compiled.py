@@ -16,23 +16,29 @@ import inspect
 import struct
 import zlib
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import torch
 from llvmlite import ir
 from numba import carray, cfunc, njit, types
+from numba.core.base import BaseContext
+from numba.core.ccallback import CFunc
+from numba.core.typing import Context, Signature
 from numba.extending import intrinsic
 from torch import Tensor
 
 from fedfdp.native.threads import on_all_threads
 
 # A product and a sum may be rounded once instead of twice. Nothing else of what is written is changed.
-OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}}
+OPTIONS = {"error_model": "numpy", "fastmath": {"contract"}}
 inlined = njit(inline="always", **OPTIONS)  # a call left in a loop would keep it from being vectorised
 
+T = TypeVar("T")
+Values = Sequence[ir.Value]
+Generate = Callable[[BaseContext, ir.IRBuilder, Signature, Values], ir.Value]
 Kind = tuple[torch.dtype, int] | type[float] | type[int]  # a tensor's dtype and number of dimensions, or a number
 
 # A call is an array of whole numbers: its layout, three counts, then the arguments, a tensor as its address and shape.
@@ -88,15 +94,16 @@ class Shared:
                 call.append(argument)
             else:
                 raise TypeError(f"{self.name}: {_shown(argument)} instead of {kind}")
-        address, _ = call.buffer_info()
-        on_all_threads(self.code.address, address, alone=count < 2, owners=(call, arguments))
+        code = self.code.address
+        assert code is not None
+        on_all_threads(code, call.buffer_info()[0], alone=count < 2, owners=(call, arguments))
         if call[DONE] != count:  # an error within compiled code has nowhere to go
             raise RuntimeError(f"{self.name}: {call[DONE]} of {count} items were done")
 
     @cached_property
-    def code(self) -> Any:
+    def code(self) -> CFunc:
         """The machine code; its address is valid as long as this object is there."""
-        scope: dict[str, Any] = {"np": np, "carray": carray, "pointer": _pointer, "number": _number}
+        scope: dict[str, object] = {"np": np, "carray": carray, "pointer": _pointer, "number": _number}
         scope |= {"one_more": one_more, "body": inlined(self.body), "room": self.room and inlined(self.room)}
         scope["__name__"] = self.body.__module__  # which the next process imports before it reads the code from disk
         # Numba finds kept code by file, name and line, if that file is still the same. The name holds the layout, for
@@ -148,7 +155,8 @@ def _shown(argument: Tensor | float) -> str:
     return f"{argument.dtype}, {tuple(argument.shape)}, strides {argument.stride()}, {argument.device}"
 
 
-def _kept(made: Callable[[bool], Any]) -> Any:
+def _kept(made: Callable[[bool], T]) -> T:
+    """What is made with a cache on disk, or without it."""
     try:
         return made(True)
     except RuntimeError:  # no folder that may be written to
@@ -156,10 +164,10 @@ def _kept(made: Callable[[bool], Any]) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def one_more(typing: Any, address: Any, place: Any) -> Any:
-    """Counts one up and returns what it was, in one step that no other thread comes between."""
+def one_more(typing: Context, address: types.Type, place: types.Type) -> tuple[Signature, Generate]:
+    """Adds one to the number at that place and returns what it was: an atomic operation."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Values) -> ir.Value:
         counter = builder.gep(arguments[0], [arguments[1]])
         return builder.atomic_rmw("add", counter, ir.Constant(ir.IntType(64), 1), "seq_cst")
 
@@ -167,16 +175,16 @@ def one_more(typing: Any, address: Any, place: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _pointer(typing: Any, address: Any, kind: Any) -> Any:
+def _pointer(typing: Context, address: types.Type, kind: types.Type) -> tuple[Signature, Generate]:
     """The address as a pointer to numbers of that kind."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Values) -> ir.Value:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
     return types.CPointer(kind.instance_type)(types.int64, kind), generate
 
 
 @inlined  # type: ignore[untyped-decorator]
-def _number(bits: Any) -> Any:
-    """The float of these bits."""
+def _number(bits: np.int64) -> np.float64:
+    """The float that has these bits."""
     return np.int64(bits).view(np.float64)

@@ -1,11 +1,12 @@
 """Noise in double precision, added and rounded to a grid in one compiled loop: what a deployment does to each number.
 
-The normal numbers are Box and Muller's, two from two words of 64 bits: no rejection, so their time says nothing, and
-|z| reaches 9.49; what lies beyond has probability 2.3e-21. Logarithm, sine and cosine are fdlibm's polynomials, right
-to the last digit or the one before it, written out so that the compiler makes several at a time.
+Box and Muller's method makes two normal numbers of two words of 64 bits. It rejects none, so the time it takes tells
+nothing of them. |z| is at most 9.49; a normal number is beyond that with probability 2.3e-21. Logarithm, sine and
+cosine are fdlibm's polynomials, right to the last digit or the one before it, written out so that the compiler computes
+several at a time.
 """
 
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -15,15 +16,17 @@ from torch import Tensor
 from fedfdp.native.compiled import inlined, shared
 
 PAIRS = 4096  # that a thread takes at a time
-D, L, S = np.float64, np.uint64, np.int64
+D: TypeAlias = np.float64
+L: TypeAlias = np.uint64
+S: TypeAlias = np.int64
 Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
 
 def add_noise_(values: Tensor, words: Tensor, *, scale: float, step: float, divisor: float) -> Tensor:
-    """v_i ← (the multiple of `step` next to v_i + scale·z_i) / divisor, in place, z from two words for two numbers.
+    """v_i ← (the multiple of `step` nearest to v_i + scale·z_i) / divisor, in place. z_i is made of the words.
 
-    Values are of double precision; `step` is a power of two, so that to divide by it is exact.
+    Values are of double precision; `step` is a power of two, so that dividing by it is exact.
     """
     half = (len(values) + 1) // 2
     if words.shape != (2 * half,):
@@ -34,11 +37,11 @@ def add_noise_(values: Tensor, words: Tensor, *, scale: float, step: float, divi
 
 @shared(values=(torch.float64, 1), words=(torch.uint64, 1), scale=float, step=float, divisor=float)
 def _add(item: int, values: Floats, words: Words, scale: float, step: float, divisor: float) -> None:
-    """An item is PAIRS pairs: the first words of all are radii, the others angles; cosines come before sines."""
+    """An item is PAIRS pairs. The first half of the words are radii, the others angles; cosines come before sines."""
     half = len(words) // 2
     low, high = item * PAIRS, min((item + 1) * PAIRS, half)
     radii, angles, cosines = words[low:high], words[half + low : half + high], values[low:high]
-    sines = values[half + low : min(half + high, len(values))]  # of an odd number of values the last has no sine
+    sines = values[half + low : min(half + high, len(values))]  # one less in all if there is an odd number of values
     for i in range(len(sines)):
         r, cosine, sine = pair(radii[i], angles[i])
         cosines[i] = np.rint((cosines[i] + scale * (r * cosine)) / step) * step / divisor
@@ -49,9 +52,9 @@ def _add(item: int, values: Floats, words: Words, scale: float, step: float, div
         cosines[last] = np.rint((cosines[last] + scale * (r * cosine)) / step) * step / divisor
 
 
-def _pair(radius: Any, angle: Any) -> Any:
+def _pair(radius: L, angle: L) -> tuple[D, D, D]:
     """√(−2 ln u) with u = (radius + ½)/2⁶⁴, and cosine and sine of 2π·angle/2⁶⁴."""
-    # ln u = ln m + k·ln 2 with m within [√½, √2); ln 2 in two parts, so that no digit of it is lost
+    # ln u = ln m + k·ln 2 with m within [√½, √2). ln 2 is the sum of two constants, so that none of its digits is lost.
     u = D(radius) + 0.5
     bits = D(u).view(S)
     exponent = S(S(bits - S(0x3FE6A09E667F3BCD)) >> S(52))
@@ -69,7 +72,7 @@ def _pair(radius: Any, angle: Any) -> Any:
     ln = k * 6.93147180369123816490e-01 - (square - (s * (square + p * z) + k * 1.90821492927058770002e-10) - f)
     r = np.sqrt(max(0.0, -2.0 * ln))
 
-    # A number of quarter turns, and t within an eighth of a turn
+    # The angle is a number of quarter turns, and t, which is at most an eighth of a turn
     quarters = L(L(angle + L(1 << 61)) >> L(62))
     t = D(S(L(angle - L(quarters << L(62))))) * (np.pi / 2**63)
     t2 = t * t
@@ -88,7 +91,7 @@ def _pair(radius: Any, angle: Any) -> Any:
     p = p * t2 + 4.16666666666666019037e-02
     cosine = p * t2 * t2 - 0.5 * t2 + 1.0
     odd = L(quarters & L(1)) != L(0)
-    down, left = D(S(quarters & L(2))), D(S(L(L(quarters + L(1)) & L(2))))  # 2 where sine, cosine change their sign
+    down, left = D(S(quarters & L(2))), D(S(L(L(quarters + L(1)) & L(2))))  # 2 where sine, cosine change sign
     return r, (sine if odd else cosine) * (1.0 - left), (cosine if odd else sine) * (1.0 - down)
 
 

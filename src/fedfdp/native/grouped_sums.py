@@ -1,7 +1,7 @@
-"""Weighted sums over many small groups of records as compiled loops: in single precision, on a CPU, on all threads.
+"""Weighted sums over many small groups of records in compiled loops: in single precision, on a CPU, on all threads.
 
-A library's product takes longer to call than a few records take to add up. Each group's sums are written once, in
-their place. Never scales by a coefficient it was not given.
+For a few records the call of a matrix product takes longer than the sum itself. Each group's sums are written once, to
+their final place. Never scales by a coefficient it was not given.
 """
 
 import itertools
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedfdp.native.compiled import shared
 
-MOST = 16  # records of a group, on average; beyond, the library is faster
+MOST = 16  # records in a group on average; for larger groups torch is faster
 MATRIX, NUMBERS = (torch.float32, 2), (torch.float32, 1)
 PLACES, SHORT_PLACES = (torch.int64, 1), (torch.int32, 1)
 Floats = NDArray[np.float32]
@@ -22,13 +22,13 @@ ShortPlaces = NDArray[np.int32]
 
 
 def fits(bounds: tuple[int, ...], *tensors: Tensor) -> bool:
-    """Whether these are many small groups of numbers that the loops take."""
+    """Whether these are many small groups, of tensors that the loops can read."""
     groups = len(bounds) - 1
     if groups <= MOST or bounds[-1] > MOST * groups:
         return False
     if not all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors):
         return False
-    # One record is added after the other: in a long sum rounding would add up.
+    # One record is added after the other: in a long sum rounding errors would add up.
     return max(high - low for low, high in itertools.pairwise(bounds)) <= 4 * MOST
 
 
