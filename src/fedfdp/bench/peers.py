@@ -17,8 +17,9 @@ from fedfdp.core.records import Weights
 from fedfdp.data.federation import ClientData, Shard
 from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.models.learner import Learner, cross_entropy
-from fedfdp.privacy.clipping import fast
-from fedfdp.privacy.clipping.watch import Follower, Reference
+from fedfdp.privacy.clipping import by_rules
+from fedfdp.privacy.clipping.proof.calls import Reference
+from fedfdp.privacy.clipping.proof.follower import Follower
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.training.client import LocalClient
@@ -127,7 +128,7 @@ class Unwatched(Ours):
     """Ours without the comparison of every call with the proven pass: what that costs. It protects nobody."""
 
     def step(self) -> None:
-        used = vars(fast)
+        used = vars(by_rules)
         watched = {name: used[name] for name in _UNWATCHED}
         used.update(_UNWATCHED)
         try:
@@ -142,7 +143,7 @@ class _Trusting(Follower):
     def key(self, args: Any, kwargs: Mapping[str, Any]) -> Any:
         self.given = []
         self.used = [self.trained[id(value)] for value in (*args, *kwargs.values()) if id(value) in self.trained]
-        return (None,)
+        return (Reference("value", 0),)
 
     def expect(self, func: Any, key: Any) -> None:
         pass

@@ -11,8 +11,8 @@ from torch import nn
 from fedfdp.core.errors import FedFDPError, SettingError, nearest
 from fedfdp.core.importing import imported
 from fedfdp.models.zoo import linear, mlp, paper_cnn, small_cnn
-from fedfdp.privacy.clipping.fast import buffers_kept
 from fedfdp.privacy.clipping.modules import named_layers
+from fedfdp.privacy.clipping.undo import changes_undone
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "paper-cnn": paper_cnn,
@@ -86,7 +86,7 @@ def output_shape(model: nn.Module, *, input_shape: tuple[int, ...], tokens: bool
     """What the model makes of two such records, numbers or token numbers; a SettingError where it cannot take them."""
     modes = [(module, module.training) for module in model.modules()]
     try:
-        with buffers_kept(named_layers(model)), torch.inference_mode():
+        with changes_undone(named_layers(model)), torch.inference_mode():
             device = next(model.parameters()).device
             records = torch.zeros(2, *input_shape, dtype=torch.int64 if tokens else torch.float32, device=device)
             return tuple(model.eval()(records).shape)

@@ -15,9 +15,9 @@ from fedfdp.core.importing import imported
 from fedfdp.core.records import Weights
 from fedfdp.privacy.clipping import ClippedSum, clipped_sum, record_losses
 from fedfdp.privacy.clipping.bounded import Coefficient
-from fedfdp.privacy.clipping.fast import buffers_kept
 from fedfdp.privacy.clipping.modules import named_layers
 from fedfdp.privacy.clipping.persons import Together, clipped_by_person
+from fedfdp.privacy.clipping.undo import changes_undone
 from fedfdp.privacy.noise.randomness import Key, Randomness
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # (output, y) → one loss a record
@@ -85,7 +85,7 @@ class Learner:
     def gradient(self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient) -> tuple[Weights, Tensor]:
         """The plain mean of c_j g_j, nothing clipped, and the losses. For runs without privacy."""
         model, x, y = self._training(weights), self._images_last(x), y.to(self.device)
-        with buffers_kept(named_layers(model)):
+        with changes_undone(named_layers(model)):
             losses = self.loss_fn(model(x), y)
         with torch.no_grad():
             wanted = coefficient(losses.detach(), torch.zeros_like(losses))
@@ -96,7 +96,7 @@ class Learner:
 
     def losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
         """One loss a record, in training mode, all records in one pass. For what is not released under privacy."""
-        with buffers_kept(named_layers(self.model)), torch.no_grad():
+        with changes_undone(named_layers(self.model)), torch.no_grad():
             return self.loss_fn(self._training(weights)(self._images_last(x)), y.to(self.device))
 
     def private_losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ class Learner:
 
     def outputs(self, weights: Weights, x: Tensor) -> Tensor:
         """What the model gives for each record, in evaluation mode."""
-        with buffers_kept(named_layers(self.model)), torch.inference_mode():
+        with changes_undone(named_layers(self.model)), torch.inference_mode():
             output: Tensor = self.load(weights).eval()(self._images_last(x))
             return output
 
