@@ -24,8 +24,6 @@ EXCEPTIONS = {
     ("engines.flower.server_app", "runs.config"),
     ("engines.flower.server_app", "runs.session"),
     ("engines.flower.terms", "runs.config"),
-    ("models.inspection", "bench.measure"),
-    ("models.inspection", "bench.peers"),
 }
 
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 # Known by name alone: their code is the program's own surroundings, and a newer version of it is not another run.
 NAMED = ("fedfdp", "numpy", "torch", "numba")
 # Where modules of this package were when runs began to be identified: a move is not another run.
-MOVED = {"fedfdp.models.learner": "fedfdp.learner"}
+MOVED = {"fedfdp.models.learner": "fedfdp.learner", "fedfdp.models.losses": "fedfdp.learner"}
 MOVED |= {f"fedfdp.core.{name}": f"fedfdp.{name}" for name in ("errors", "ranges", "records", "weights")}
 _NUMBERS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
 _SPELT = (torch.dtype, torch.device, torch.layout, torch.memory_format, np.dtype, np.ufunc, range, slice)

@@ -10,6 +10,7 @@ from torch import nn
 
 from fedfdp.core.errors import FedFDPError, SettingError, nearest
 from fedfdp.core.importing import imported
+from fedfdp.models.losses import Task
 from fedfdp.models.zoo import linear, mlp, paper_cnn, small_cnn
 from fedfdp.privacy.clipping.modules import named_layers
 from fedfdp.privacy.clipping.undo import changes_undone
@@ -100,12 +101,11 @@ def output_shape(model: nn.Module, *, input_shape: tuple[int, ...], tokens: bool
 
 
 def check_output(
-    model: nn.Module, *, input_shape: tuple[int, ...], outputs: int, classification: bool, tokens: bool = False
+    model: nn.Module, *, input_shape: tuple[int, ...], outputs: int, task: Task, tokens: bool = False
 ) -> None:
-    """Raises unless the model takes such records and answers with one value for each output."""
+    """Raises unless the model takes such records and gives one value for each output that the task has."""
     shape = output_shape(model, input_shape=input_shape, tokens=tokens)
-    fits = shape == (2, outputs) or (not classification and outputs == 1 and shape == (2,))
-    if not fits:
-        expected = f"(records, {outputs})" + (" for that many classes" if classification else "")
+    if shape[:1] != (2,) or not task.fits(shape, outputs):
+        expected = f"(records, {outputs}) {task.meaning}".rstrip()
         allowed = f"gives outputs of shape (records, {', '.join(map(str, shape[1:]))}), expected {expected}"
         raise SettingError("model", type(model).__name__, allowed, "change the last layer")

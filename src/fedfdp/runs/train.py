@@ -25,7 +25,8 @@ from fedfdp.core.settings import plain
 from fedfdp.data import Federation
 from fedfdp.engines.local import LocalEngine
 from fedfdp.fairness.performance import Metric, Performance
-from fedfdp.models.learner import Learner, LossFunction, check_loss, cross_entropy, squared_error
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import LossFunction, check_loss, task_for
 from fedfdp.native.threads import allowed_threads, forked
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger.ledger import LedgerBook
@@ -112,12 +113,13 @@ def train(
     classes = federation.classes
     untouched, model = model, copy.deepcopy(model)
     given = {"input_shape": federation.input_shape, "tokens": not federation.x.is_floating_point()}
-    models.check_output(model, **given, outputs=federation.outputs, classification=classes is not None)  # type: ignore[arg-type]
+    task = task_for(classes)
+    models.check_output(model, **given, outputs=federation.outputs, task=task)  # type: ignore[arg-type]
     if loss is not None:
         check_loss(loss, federation.y, federation.outputs)
     performance = Performance.of(metric)
     performance.check(classes)
-    learner = Learner(model, loss or (squared_error if classes is None else cross_entropy), device=_device(device))
+    learner = Learner(model, loss or task.loss, device=_device(device))
     first = learner.initial()
     settings = {
         "algorithm": algorithm_settings(algorithm),

@@ -16,7 +16,8 @@ from fedfdp.core.errors import SettingError
 from fedfdp.core.records import digest
 from fedfdp.core.settings import parse, plain
 from fedfdp.fairness.coefficients import PlainClip
-from fedfdp.models.learner import Learner, cross_entropy, squared_error
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import task_for
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.runs.config import Config, Model
 
@@ -85,7 +86,7 @@ def build_model(
         trainable=wanted.trainable,
     )
     expected = {"input_shape": input_shape, "outputs": outputs, "tokens": tokens}
-    models.check_output(made, **expected, classification=classes is not None)  # type: ignore[arg-type]
+    models.check_output(made, **expected, task=task_for(classes))  # type: ignore[arg-type]
     return made
 
 
@@ -118,4 +119,4 @@ def frozen_digest(model: nn.Module) -> str:
 
 
 def learner_of(model: nn.Module, classes: int | None, device: str = "cpu") -> Learner:
-    return Learner(model, squared_error if classes is None else cross_entropy, device=device)
+    return Learner(model, task_for(classes).loss, device=device)

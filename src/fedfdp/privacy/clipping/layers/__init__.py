@@ -8,12 +8,14 @@ the kinds. The class says
   for a call that the rule does not cover (the model then goes record by record);
 - what is kept of a call during the pass (`Call`): the input, the options, and where the output's gradient will arrive;
   `leading` says which dimensions of the input are its rows, so that the proof can tell which row is whose record;
-- when a trial on random numbers proves that such a call keeps records apart: `trial_counts`. Most functions: always.
-  One that reads neighbouring positions (a convolution): only if the records are in dimension 0. When in doubt: False;
 - the gradients, (B, *shape) for each parameter: `per_record`. It is what autograd gives for each record alone, and is
   used as it is for a parameter that several calls share;
 - a cheaper form, if there is one: `contributions`. Its classes (contributions.py) know their norms, their weighted sums
   and how many numbers they hold. The default stores what `per_record` gives.
+
+Its line in the registry says when a trial on random numbers proves that such a call keeps records apart: for most
+functions `always`; for one that reads neighbouring positions, as a convolution does, `records_first`. Whoever is not
+sure adds a condition to proof/conditions.py that refuses.
 
 An operation that is a series of such calls needs no rule: in_steps.py re-runs it call by call.
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfdp.privacy.clipping.layers.rule import Bound, Call, Layout, Rule
-from fedfdp.privacy.clipping.proof.calls import TracedCall, UnsupportedError
-from fedfdp.privacy.clipping.proof.places import Rows
+from fedfdp.privacy.clipping.proof.calls import UnsupportedError
 
 ParameterShape = tuple[int, ...]
 
@@ -34,9 +33,6 @@ class Shift(Rule[ParameterShape]):
 
     def leading(self, input: Tensor, options: ParameterShape) -> int:
         return 1
-
-    def trial_counts(self, call: TracedCall, places: list[Rows]) -> bool:
-        return True
 
     def per_record(self, call: Call[ParameterShape], grad: Tensor, layout: Layout) -> dict[str, Tensor]:
         grad = self.toward(call, grad)

@@ -14,9 +14,6 @@ from fedfdp.privacy.clipping.contributions import Contribution, Stored
 from fedfdp.privacy.clipping.groups import arranged
 from fedfdp.privacy.clipping.layers.patches import Geometry, Patches
 from fedfdp.privacy.clipping.layers.rule import Bound, Call, Layout, Rule, wide
-from fedfdp.privacy.clipping.proof.calls import TracedCall
-from fedfdp.privacy.clipping.proof.conditions import records_first
-from fedfdp.privacy.clipping.proof.places import Rows
 
 
 def _each(value: int | Sequence[int], count: int) -> tuple[int, ...]:
@@ -50,9 +47,6 @@ class Convolution(Rule[Geometry]):
 
     def leading(self, input: Tensor, options: Geometry) -> int:
         return input.dim() - len(options.kernel) - 1  # none where the input has no batch dimension
-
-    def trial_counts(self, call: TracedCall, places: list[Rows]) -> bool:
-        return records_first(call, places)
 
     def run(self, func: Callable[..., Tensor], images_last: bool, *args: Any, **kwargs: Any) -> Tensor:
         """On a CPU, pooling and patches are several times faster with channels innermost, and so all that follows."""

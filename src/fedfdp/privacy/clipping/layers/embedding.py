@@ -6,8 +6,7 @@ from torch.nn import functional
 
 from fedfdp.privacy.clipping.contributions import Contribution, Sparse
 from fedfdp.privacy.clipping.layers.rule import Bound, Call, Layout, Rule
-from fedfdp.privacy.clipping.proof.calls import TracedCall, UnsupportedError
-from fedfdp.privacy.clipping.proof.places import Rows
+from fedfdp.privacy.clipping.proof.calls import UnsupportedError
 
 Table = tuple[int, int | None]  # how many rows it has, and the one that is not trained
 
@@ -34,9 +33,6 @@ class Embedding(Rule[Table]):
 
     def leading(self, input: Tensor, options: Table) -> int:
         return input.dim()
-
-    def trial_counts(self, call: TracedCall, places: list[Rows]) -> bool:
-        return True
 
     def per_record(self, call: Call[Table], grad: Tensor, layout: Layout) -> dict[str, Tensor]:
         record, row, values = self._entries(call, grad, layout)

@@ -5,8 +5,6 @@ from torch.nn import functional
 
 from fedfdp.privacy.clipping.contributions import Contribution, Gram, Outer, Stored
 from fedfdp.privacy.clipping.layers.rule import Bound, Call, Layout, Rule, wide
-from fedfdp.privacy.clipping.proof.calls import TracedCall
-from fedfdp.privacy.clipping.proof.places import Rows
 
 
 class Linear(Rule[None]):
@@ -19,9 +17,6 @@ class Linear(Rule[None]):
 
     def leading(self, input: Tensor, options: None) -> int:
         return input.dim() - 1
-
-    def trial_counts(self, call: TracedCall, places: list[Rows]) -> bool:
-        return True
 
     def per_record(self, call: Call[None], grad: Tensor, layout: Layout) -> dict[str, Tensor]:
         a, g = self._factors(call, grad, layout)

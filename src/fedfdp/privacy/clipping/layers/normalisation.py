@@ -5,11 +5,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedfdp.privacy.clipping.layers.rule import Bound, Call, Layout, Rule
-from fedfdp.privacy.clipping.proof.calls import TracedCall
-from fedfdp.privacy.clipping.proof.places import Rows
+
+LayerOptions = tuple[tuple[int, ...], float]  # the normalised shape, and ε
+GroupOptions = tuple[int, float]  # the number of groups, and ε
 
 
-class LayerNorm(Rule[tuple[tuple[int, ...], float]]):
+class LayerNorm(Rule[LayerOptions]):
     """y = x̂·w + b over the last dimensions: ∂w = Σ_t g_t·x̂_t, ∂b = Σ_t g_t."""
 
     functions = (functional.layer_norm,)
@@ -21,16 +22,13 @@ class LayerNorm(Rule[tuple[tuple[int, ...], float]]):
         weight: Tensor | None = None,
         bias: Tensor | None = None,
         eps: float = 1e-5,
-    ) -> Bound[tuple[tuple[int, ...], float]]:
+    ) -> Bound[LayerOptions]:
         return Bound(input, weight, bias, (tuple(normalized_shape), eps))
 
-    def leading(self, input: Tensor, options: tuple[tuple[int, ...], float]) -> int:
+    def leading(self, input: Tensor, options: LayerOptions) -> int:
         return input.dim() - len(options[0])
 
-    def trial_counts(self, call: TracedCall, places: list[Rows]) -> bool:
-        return True
-
-    def per_record(self, call: Call[tuple[tuple[int, ...], float]], grad: Tensor, layout: Layout) -> dict[str, Tensor]:
+    def per_record(self, call: Call[LayerOptions], grad: Tensor, layout: Layout) -> dict[str, Tensor]:
         shape, eps = call.options
         width = torch.Size(shape).numel()
         g, found = layout.by_record(grad, width), {}
@@ -42,7 +40,7 @@ class LayerNorm(Rule[tuple[tuple[int, ...], float]]):
         return found
 
 
-class GroupNorm(Rule[tuple[int, float]]):
+class GroupNorm(Rule[GroupOptions]):
     """y = x̂·w + b per channel: ∂w = Σ_s g_s·x̂_s, ∂b = Σ_s g_s over positions s."""
 
     functions = (functional.group_norm,)
@@ -54,16 +52,13 @@ class GroupNorm(Rule[tuple[int, float]]):
         weight: Tensor | None = None,
         bias: Tensor | None = None,
         eps: float = 1e-5,
-    ) -> Bound[tuple[int, float]]:
+    ) -> Bound[GroupOptions]:
         return Bound(input, weight, bias, (num_groups, eps))
 
-    def leading(self, input: Tensor, options: tuple[int, float]) -> int:
+    def leading(self, input: Tensor, options: GroupOptions) -> int:
         return 1
 
-    def trial_counts(self, call: TracedCall, places: list[Rows]) -> bool:
-        return True
-
-    def per_record(self, call: Call[tuple[int, float]], grad: Tensor, layout: Layout) -> dict[str, Tensor]:
+    def per_record(self, call: Call[GroupOptions], grad: Tensor, layout: Layout) -> dict[str, Tensor]:
         groups, eps = call.options
         g, found = grad.flatten(2) if grad.dim() > 2 else grad[..., None], {}
         if call.weight is not None:

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from fedfdp.privacy.clipping.contributions import Contribution, Stored
-from fedfdp.privacy.clipping.proof.calls import Reference, TracedCall
-from fedfdp.privacy.clipping.proof.places import Rows
+from fedfdp.privacy.clipping.proof.calls import Reference
 
 Options = TypeVar("Options")  # what a rule keeps of a call's other arguments
 
@@ -77,10 +76,6 @@ class Rule(ABC, Generic[Options]):
     @abstractmethod
     def leading(self, input: Tensor, options: Options) -> int:
         """How many of the input's first dimensions its rows run over. The records must be in one of these."""
-
-    @abstractmethod
-    def trial_counts(self, call: TracedCall, places: list[Rows]) -> bool:
-        """Whether a trial of such a call on random numbers proves that it keeps records apart: proof/conditions.py."""
 
     @abstractmethod
     def per_record(self, call: Call[Options], grad: Tensor, layout: Layout) -> dict[str, Tensor]:

@@ -1,10 +1,10 @@
 """Functions of torch's by name: those that a trial on random numbers can judge, and those that read no numbers at all.
 
 A function can be judged if each entry of its result depends on the same entries of its arguments whatever the numbers
-are: random numbers then show which. The functions of the layer rules are judged too; each rule states its condition.
+are: random numbers then show which. Those of the layer rules are among them, by their registry.
 """
 
-from fedfdp.privacy.clipping.layers.registry import RULES
+from fedfdp.privacy.clipping.layers.registry import REGISTERED
 from fedfdp.privacy.clipping.proof.calls import name_of
 from fedfdp.privacy.clipping.proof.conditions import (
     Condition,
@@ -105,7 +105,7 @@ _LISTS = (_POINTWISE, _COPIES, _ALONG_DIMENSIONS, _MOVES, _PRODUCTS, _LAYERS, _L
 _JUDGED: dict[str, Condition] = {
     **{name: always for names in _LISTS for name in names.split()},
     **dict.fromkeys(_OVER_PLACES.split(), records_first),
-    **{name_of(function): rule.trial_counts for function, rule in RULES.items()},
+    **{name_of(function): met for rule, met in REGISTERED for function in rule.functions},
     "roll": rolls_within_records,
     "tril": triangle_within_records,
     "triu": triangle_within_records,
