@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 import fedfdp
-from fedfdp.audit import ReleaseGame
+from fedfdp.audit import ReleaseGame, Trials
 from fedfdp.data import load
 from fedfdp.fairness.coefficients import BoundedClip, PaperClip
 from fedfdp.models import build
-from fedfdp.models.learner import cross_entropy
+from fedfdp.models.losses import cross_entropy
 from fedfdp.privacy.accounting import Event, epsilon
 from fedfdp.privacy.noise.randomness import Seeded
 
@@ -39,7 +39,7 @@ def epsilon_picture() -> None:
     """What one upload shows of one record, and how the ε of uploads adds up."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8))
     game = ReleaseGame(sigma=2.0, q=1.0, clip=1.0)
-    inside, outside = game.play(20_000, Seeded(0))
+    inside, outside = game.play(Trials(20_000, Seeded(0)))
     for world, colour, label in (outside, GREY, "record left out"), (inside, RED, "record in the data"):
         left.hist(world["gradient"], 60, density=True, alpha=0.55, color=colour, label=label, histtype="stepfilled")
     left.set(

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from fedfdp.core.errors import BudgetError
 from fedfdp.data import Federation, load
 from fedfdp.fairness.coefficients import PlainClip
-from fedfdp.models.learner import Learner, cross_entropy
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import cross_entropy
 from fedfdp.privacy import DPSGD, Ledger
 from fedfdp.privacy.noise.secure import Secure
 from fedfdp.training.client import LocalClient

@@ -10,7 +10,8 @@ from fedfdp.algorithms import FedAvg, FedFair, FedFDP
 from fedfdp.data import Federation
 from fedfdp.fairness.bounds import mean_bound
 from fedfdp.fairness.coefficients import PaperClip, PlainClip
-from fedfdp.models.learner import Learner, squared_error
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import squared_error
 from fedfdp.privacy.accounting import epsilon, max_count
 from fedfdp.privacy.accounting.events import repeat
 from fedfdp.privacy.clipping import clipped_sum

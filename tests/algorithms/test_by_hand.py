@@ -14,7 +14,8 @@ from torch import nn
 from fedfdp.algorithms import FedAvg, FedFair, FedFDP
 from fedfdp.algorithms.base import Algorithm, Population
 from fedfdp.data import Federation
-from fedfdp.models.learner import Learner, squared_error
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import squared_error
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.training.client import LocalClient
 from support import Given

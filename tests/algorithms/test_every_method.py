@@ -15,7 +15,8 @@ from fedfdp.core.errors import SettingError
 from fedfdp.core.records import digest, from_bytes, to_bytes
 from fedfdp.data import Federation
 from fedfdp.models import build
-from fedfdp.models.learner import Learner, cross_entropy
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import cross_entropy
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.runs import config
 from fedfdp.training.client import LocalClient

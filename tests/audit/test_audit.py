@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 from torch import nn
 
-from fedfdp.audit import FAULTS, ReleaseGame, TrainingGame
+from fedfdp.audit import FAULTS, ReleaseGame, TrainingGame, Trials
 from fedfdp.audit.faults import Charged, OnePerson, Resumed, TwoRuns
 from fedfdp.audit.onerun import epsilon_lower, guess, p_value, planned_share
 from fedfdp.audit.separation import (
@@ -167,7 +167,7 @@ def test_the_share_is_planned_from_public_numbers():
 @pytest.mark.parametrize(("q", "source"), [(1.0, Seeded(4)), (0.25, Seeded(5)), (1.0, Secure())])
 def test_what_is_seen_is_the_canary_and_the_noise(q, source):
     n, game = 1000, ReleaseGame(q=q, sigma=1.3, clip=0.2, sigma_loss=2.0)
-    inside, outside = game.play(n, source)
+    inside, outside = game.play(Trials(n, source))
     for name, sigma in (("gradient", 1.3), ("loss", 2.0)):
         variance = sigma**2 + q * (1 - q)
         assert abs(inside[name].mean() - q) < 5 * math.sqrt(variance / n)
@@ -185,7 +185,7 @@ def test_the_claim_is_the_accountants():
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_mechanism_keeps_its_claim(seed):
     game = ReleaseGame(q=1.0)
-    finding = game.judge(*game.play(1000, Seeded(seed)))
+    finding = game.judge(*game.play(Trials(1000, Seeded(seed))))
     assert finding.epsilon_lower <= finding.epsilon_claimed
     assert 1.0 < finding.epsilon_lower_gaussian <= finding.epsilon_claimed  # and the attack is not blind
     assert not finding.exceeded
@@ -193,7 +193,7 @@ def test_the_mechanism_keeps_its_claim(seed):
 
 def test_a_second_run_with_the_same_seed_keeps_the_claim_of_both():
     game = TwoRuns()
-    worlds = game.play(1000, Seeded(4))
+    worlds = game.play(Trials(1000, Seeded(4)))
     assert not game.judge(*worlds).exceeded
     # Independent noise: (4·σz₁ − 4σz₂)/3 has deviation σ·√32/3; the canary is drawn by chance, so the world without it.
     assert worlds[1]["gradient"].std() == pytest.approx(32**0.5 / 3, rel=0.1)
@@ -210,7 +210,7 @@ def test_a_second_run_with_the_same_seed_keeps_the_claim_of_both():
     ids=["repeated", "charged", "one person", "crowd"],
 )
 def test_the_games_of_the_faults_keep_their_claims_without_them(game):
-    finding = game.judge(*game.play(1000, Seeded(4)))
+    finding = game.judge(*game.play(Trials(1000, Seeded(4))))
     assert not finding.exceeded
     assert finding.gaussian.leak > 0.3 or game.q < 1  # and the attack is not blind
 
@@ -244,14 +244,14 @@ class WithModel(ReleaseGame):
 def test_a_model_in_which_records_meet_keeps_its_claim():
     # A tenth of them is drawn, of other clients too: along the canary all 2000 expected records would move.
     game = WithModel(kind=Hardest, bystanders=9)
-    inside, outside = game.play(1000, Seeded(4))
+    inside, outside = game.play(Trials(1000, Seeded(4)))
     assert not game.judge(inside, outside).exceeded
     assert abs(outside["gradient"].mean()) < 5 / math.sqrt(1000)
 
 
 def test_a_model_that_keeps_records_is_refused():
     with pytest.raises(SettingError, match=r"model\.kept = 'changed': the forward pass changes it"):
-        WithModel(kind=Remembers, releases=2).play(1000, Seeded(4))
+        WithModel(kind=Remembers, releases=2).play(Trials(1000, Seeded(4)))
 
 
 def test_the_claim_is_of_what_is_charged():
@@ -270,18 +270,18 @@ TRIALS = {"two processes, one budget": 4000}  # the nearest to its claim: 1.41 t
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_planted_faults_are_found(fault):
     fault = replace(fault, game=WITHOUT_SAMPLING.get(fault.name, fault.game))
-    assert fault.audit(TRIALS.get(fault.name, 1000), Seeded(1)).exceeded
+    assert fault.audit(Trials(TRIALS.get(fault.name, 1000), Seeded(1))).exceeded
 
 
 def test_a_seed_repeats_an_audit():
     game = ReleaseGame()
-    one, other = (game.play(1000, Seeded(9))[0]["gradient"] for _ in range(2))
+    one, other = (game.play(Trials(1000, Seeded(9)))[0]["gradient"] for _ in range(2))
     assert np.array_equal(one, other)
 
 
 def test_too_few_trials():
     with pytest.raises(SettingError, match="trials = 10: at least 1000"):
-        ReleaseGame().play(10, Seeded(0))
+        ReleaseGame().play(Trials(10, Seeded(0)))
 
 
 @pytest.mark.parametrize("canaries", [8, 401])

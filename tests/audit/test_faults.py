@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedfdp.audit import FAULTS, Fault, ReleaseGame, TrainingGame
+from fedfdp.audit import FAULTS, Fault, ReleaseGame, TrainingGame, Trials
 from fedfdp.audit.spoilt import LessNoise
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
@@ -19,21 +19,21 @@ pytestmark = pytest.mark.slow
 )
 def test_the_mechanism_keeps_its_claim(q, sigma, source, near):
     game = ReleaseGame(q=q, sigma=sigma)
-    finding = game.judge(*game.play(TRIALS, source), confidence=0.999)
+    finding = game.judge(*game.play(Trials(TRIALS, source)), confidence=0.999)
     assert 0.0 < finding.epsilon_lower <= finding.epsilon_claimed
     assert near * finding.epsilon_claimed < finding.epsilon_lower_gaussian <= finding.epsilon_claimed
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_every_fault_exceeds_the_claim(fault):
-    finding = fault.audit(TRIALS, Seeded(1), confidence=0.999)
+    finding = fault.audit(Trials(TRIALS, Seeded(1)), confidence=0.999)
     assert finding.epsilon_lower > finding.epsilon_claimed  # with no assumption on the mechanism
     assert finding.epsilon_lower_gaussian > finding.epsilon_claimed
 
 
 def test_a_tenth_too_little_noise_shows_without_sampling():
     fault = Fault("noise of nine tenths", spoil=lambda source: LessNoise(source, 0.9), game=ReleaseGame(q=1.0))
-    assert fault.audit(30_000, Seeded(1)).exceeded
+    assert fault.audit(Trials(30_000, Seeded(1))).exceeded
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -17,7 +17,8 @@ from fedfdp.bench.suite import Row, choose, measure
 from fedfdp.bench.tables import grids, markdown, notes, write_markdown
 from fedfdp.core.errors import SettingError
 from fedfdp.fairness.coefficients import PlainClip
-from fedfdp.models.learner import Learner, cross_entropy
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import cross_entropy
 
 QUIET = Setting(clip=1.0, sigma=1e-12, sigma_loss=1e-12, lr=10.0)  # no noise to speak of, and steps above rounding
 PRIVATE = [peer for peer in STEP_PEERS if peer != "plain"]

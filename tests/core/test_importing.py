@@ -6,7 +6,7 @@ from fedfdp.core.importing import imported
 from fedfdp.engines.flower.holding import _call
 from fedfdp.fairness.performance import Performance
 from fedfdp.models import build
-from fedfdp.models.learner import loss_at
+from fedfdp.models.losses import loss_at
 
 BY_NAME = {
     "algorithm.name": find,

@@ -11,7 +11,7 @@ from fedfdp.data.files.read import FileRecords
 from fedfdp.data.from_files import federation_of_records
 from fedfdp.data.predictions import Meaning
 from fedfdp.data.schema import Facts
-from fedfdp.models.learner import check_loss, loss_at
+from fedfdp.models.losses import check_loss, loss_at
 from fedfdp.runs import config as configs
 from fedfdp.runs.build import federation_of, launch
 from fedfdp.runs.config import Config, Data, Model

@@ -25,7 +25,8 @@ from fedfdp.engines.flower.policy import Policy
 from fedfdp.engines.flower.terms import Terms, build_model
 from fedfdp.engines.local import LocalEngine
 from fedfdp.fairness.coefficients import PlainClip
-from fedfdp.models.learner import Learner, cross_entropy
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import cross_entropy
 from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.training.client import NOT_FINITE

@@ -16,7 +16,8 @@ from fedfdp.algorithms.base import Algorithm, Broadcast, Client, LossQuery, Uplo
 from fedfdp.core import weights as w
 from fedfdp.data import Federation
 from fedfdp.engines.local import LocalEngine, Request
-from fedfdp.models.learner import Learner, cross_entropy
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import cross_entropy
 from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import Floats, Key, Randomness, Seeded
 from fedfdp.privacy.noise.secure import Secure

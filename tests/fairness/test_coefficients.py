@@ -6,11 +6,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
-from fedfdp.fairness.coefficients import fair_clip
+from fedfdp.core.errors import SettingError
+from fedfdp.fairness.coefficients import FORMS, fair_clip
 from fedfdp.privacy.clipping import clipped_sum
 
 anything = st.floats(allow_nan=True, allow_infinity=True, width=32)
-FORMS = ("paper", "bounded", "automatic")
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,21 @@ def test_without_fairness_every_form_but_automatic_is_dpsgd():
         assert coefficient(loss, norm).tolist() == [1.0, 0.25, 1.0]
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_reads_one_record_at_a_time(form):
+    """Forms are evaluated for all records at once: with other records beside it, a record's coefficient is the same."""
+    coefficient = fair_clip(form, clip=0.5, lam=0.7, reference=1.2, kappa=2.0, gamma=0.01)
+    loss, norm = 3 * torch.rand(2, 50, generator=torch.Generator().manual_seed(0))
+    alone = torch.stack([coefficient(loss[i], norm[i]) for i in range(50)])
+    assert torch.equal(coefficient(loss, norm), alone)
+    assert torch.equal(coefficient(loss[:7], norm[:7]), alone[:7])
+
+
+def test_an_unknown_form_is_named():
+    with pytest.raises(SettingError, match=r"algorithm.coefficients = 'papr': did you mean 'paper'\?"):
+        fair_clip("papr", clip=1.0, lam=0.0, reference=0.0, kappa=1.0, gamma=0.0)
+
+
 class Scripted(nn.Module):
     """A model whose loss and gradient on a record are what the record says."""
 
@@ -54,7 +69,7 @@ class Scripted(nn.Module):
 
 
 @given(
-    form=st.sampled_from(FORMS),
+    form=st.sampled_from(list(FORMS)),
     losses=st.lists(anything, min_size=1, max_size=4),
     slopes=st.lists(anything, min_size=4, max_size=4),
     lam=st.floats(0, 1e6),

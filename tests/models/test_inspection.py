@@ -1,12 +1,17 @@
 """What is said of a model before it is trained, against counts by hand and gradients by autograd."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+from fedfdp.bench.cost import step_cost
 from fedfdp.models.inspection import inspected, listed
 from fedfdp.privacy.clipping import clipped_sum
 from frozen_net import FrozenNet
+
+inspected = partial(inspected, measure=step_cost)
 
 
 def test_the_built_in_models_and_their_sizes_by_hand():

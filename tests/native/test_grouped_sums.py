@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedfdp.models.learner import cross_entropy
+from fedfdp.models.losses import cross_entropy
 from fedfdp.native import grouped_sums as small
 from fedfdp.privacy.clipping import clipped_sum
 from fedfdp.privacy.clipping.groups import Groups, Sums

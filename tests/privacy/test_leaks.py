@@ -11,7 +11,8 @@ from fedfdp.algorithms.base import LossQuery
 from fedfdp.core.errors import RunError, SettingError
 from fedfdp.data import Federation
 from fedfdp.fairness.coefficients import PlainClip
-from fedfdp.models.learner import Learner, cross_entropy
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import cross_entropy
 from fedfdp.privacy.clipping import clipped_sum
 from fedfdp.privacy.noise.secure import Secure
 from fedfdp.training.client import LocalClient

@@ -262,7 +262,8 @@ def test_randomness_of_the_operating_system_is_not_repeated_and_pays_for_a_resum
 
 
 def test_what_leaves_a_secure_client_lies_on_the_grid(digits):
-    from fedfdp.models.learner import Learner, cross_entropy
+    from fedfdp.models.learner import Learner
+    from fedfdp.models.losses import cross_entropy
     from fedfdp.privacy.noise.secure import Secure, grid_step
     from fedfdp.training.client import LocalClient
 
@@ -277,7 +278,7 @@ def test_what_leaves_a_secure_client_lies_on_the_grid(digits):
 
 def test_a_batch_of_a_regression_may_be_empty():
     """A small holder's batch often is, and what was then computed of it must not end the run."""
-    from fedfdp.models.learner import squared_error
+    from fedfdp.models.losses import squared_error
 
     for shape in ((), (1,), (3,)):
         assert squared_error(torch.zeros(0, *(shape or (1,))), torch.zeros(0, *shape)).shape == (0,)

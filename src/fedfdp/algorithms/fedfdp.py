@@ -18,7 +18,7 @@ from fedfdp.core.errors import SettingError
 from fedfdp.core.records import Weights
 from fedfdp.fairness.adaptive import Drive
 from fedfdp.fairness.bounds import mean_bound, quantile_bound
-from fedfdp.fairness.coefficients import Form, fair_clip
+from fedfdp.fairness.coefficients import Form, fair_clip, form_named
 from fedfdp.fairness.weights import fair_weight
 from fedfdp.privacy.clipping.bounded import Coefficient
 from fedfdp.privacy.dpsgd import DPSGD
@@ -86,8 +86,9 @@ class FedFDP(Algorithm[FDPState, FDPBroadcast, FDPUpload, FDPMemory]):
         self.require(fits, "loss_clip", f"within [{self.loss_floor}, {self.loss_ceiling}]", "move floor or ceiling")
 
     def check_privacy(self, privacy: DPSGD | None) -> None:
-        if privacy is None and (self.coefficients == "automatic" or self.clip_bound == "quantile"):
-            name = "coefficients" if self.coefficients == "automatic" else "clip_bound"
+        private_only = form_named(self.coefficients).private_only
+        if privacy is None and (private_only or self.clip_bound == "quantile"):
+            name = "coefficients" if private_only else "clip_bound"
             raise SettingError(f"algorithm.{name}", getattr(self, name), "only with privacy", "leave it out")
 
     def init(self, weights: Weights, population: Population, privacy: DPSGD | None) -> FDPState:

@@ -4,7 +4,7 @@ An audit can refute a claim; it can never prove one.
 """
 
 from fedfdp.audit.faults import FAULTS, Fault
-from fedfdp.audit.release import ReleaseFinding, ReleaseGame
+from fedfdp.audit.release import ReleaseFinding, ReleaseGame, Trials
 from fedfdp.audit.training import TrainingFinding, TrainingGame
 
-__all__ = ["FAULTS", "Fault", "ReleaseFinding", "ReleaseGame", "TrainingFinding", "TrainingGame"]
+__all__ = ["FAULTS", "Fault", "ReleaseFinding", "ReleaseGame", "TrainingFinding", "TrainingGame", "Trials"]

@@ -4,12 +4,12 @@ For the audit's own test only. Nothing that trains imports this.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fedfdp.algorithms.fedfdp import FDPUpload
-from fedfdp.audit.release import ReleaseFinding, ReleaseGame
+from fedfdp.audit.release import ReleaseFinding, ReleaseGame, Trials
 from fedfdp.audit.separation import Numbers, World
 from fedfdp.audit.spoilt import (
     AsPrinted,
@@ -42,24 +42,17 @@ class TwoRuns(ReleaseGame):
     def _once(self, sigma: float) -> ReleaseGame:
         return ReleaseGame(sigma=sigma, q=self.q, clip=self.clip, sigma_loss=self.sigma_loss, delta=self.delta)
 
-    def play(
-        self,
-        trials: int,
-        randomness: Randomness,
-        *,
-        learner: type[Learner] = Learner,
-        on_progress: Callable[[int], None] = lambda done: None,
-    ) -> tuple[World, World]:
-        one = self._once(self.sigma).play(trials, randomness, learner=learner, on_progress=on_progress)
-        other = self._second(trials, randomness, learner)
+    def play(self, trials: Trials) -> tuple[World, World]:
+        one = self._once(self.sigma).play(trials)
+        other = self._second(Trials(trials.count, trials.randomness, trials.learner))
         with_canary, without = (
             {**first, **dict.fromkeys(("gradient and loss", "gradient"), self._without_noise(first, second))}
             for first, second in zip(one, other, strict=True)
         )
         return with_canary, without
 
-    def _second(self, trials: int, randomness: Randomness, learner: type[Learner]) -> tuple[World, World]:
-        return self._once(4 * self.sigma).play(trials, randomness, learner=learner)
+    def _second(self, trials: Trials) -> tuple[World, World]:
+        return self._once(4 * self.sigma).play(trials)
 
     def _without_noise(self, first: World, second: World) -> Numbers:
         return (4 * first["gradient"] - second["gradient"]) / 3
@@ -73,8 +66,8 @@ class Resumed(TwoRuns):
     def claimed(self) -> float:
         return self._once(self.sigma).claimed
 
-    def _second(self, trials: int, randomness: Randomness, learner: type[Learner]) -> tuple[World, World]:
-        return self._once(self.sigma).play(trials, randomness, learner=Faint)
+    def _second(self, trials: Trials) -> tuple[World, World]:
+        return self._once(self.sigma).play(replace(trials, learner=Faint))
 
     def _without_noise(self, first: World, second: World) -> Numbers:
         return first["gradient"] - second["gradient"]
@@ -128,16 +121,10 @@ class Fault:
     spoil: Callable[[Randomness], Randomness] = lambda source: source
     game: ReleaseGame = field(default_factory=ReleaseGame)
 
-    def audit(
-        self,
-        trials: int,
-        randomness: Randomness,
-        *,
-        confidence: float = 0.999,
-        on_progress: Callable[[int], None] = lambda done: None,
-    ) -> ReleaseFinding:
-        worlds = self.game.play(trials, self.spoil(randomness), learner=self.learner, on_progress=on_progress)
-        return self.game.judge(*worlds, confidence=confidence)
+    def audit(self, trials: Trials, *, confidence: float = 0.999) -> ReleaseFinding:
+        """What the game shows with the fault planted."""
+        spoilt = replace(trials, randomness=self.spoil(trials.randomness), learner=self.learner)
+        return self.game.judge(*self.game.play(spoilt), confidence=confidence)
 
 
 FAULTS = (

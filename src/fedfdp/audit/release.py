@@ -16,6 +16,7 @@ from torch import nn
 from fedfdp.algorithms import FedFDP
 from fedfdp.algorithms.base import Population
 from fedfdp.algorithms.fedfdp import FDPBroadcast, FDPUpload
+from fedfdp.audit.game import Game
 from fedfdp.audit.separation import (
     GaussianPrecision,
     Numbers,
@@ -28,9 +29,9 @@ from fedfdp.audit.separation import (
 from fedfdp.core.errors import SettingError
 from fedfdp.data import Federation
 from fedfdp.engines.local import LocalEngine
-from fedfdp.models.learner import Learner, squared_error
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import squared_error
 from fedfdp.privacy.accounting import Event, epsilon
-from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.noise.randomness import Randomness
 
 BLOCK = 1000  # trials of each kind in one round of the engine: all their clipped sums come out of one pass
@@ -58,27 +59,26 @@ class ReleaseFinding:
         return max(self.epsilon_lower, self.epsilon_lower_gaussian) > self.epsilon_claimed
 
 
+@dataclass(frozen=True)
+class Trials:
+    """How a game is played: how often, with whose randomness, by which learner; and who is told how many are done."""
+
+    count: int
+    randomness: Randomness
+    learner: type[Learner] = Learner
+    on_progress: Callable[[int], None] = lambda done: None
+
+
 @dataclass(frozen=True, kw_only=True)
-class ReleaseGame:
+class ReleaseGame(Game):
     """One joint release of gradient and loss, played `trials` times with the canary and as often without.
 
     The canary is the worst case: its gradient and loss reach their bounds, and its weight s = 1 + λ(F_ij − F) is below
     zero. With `releases` above 1 every client releases so often, at the same weights, and only the last one is judged.
     """
 
-    sigma: float = 1.0
-    q: float = 0.1
-    clip: float = 1.0
-    sigma_loss: float = 5.0
-    delta: float = 1e-5
     releases: int = 1
     bystanders: int = 1  # other records of a client
-
-    @cached_property
-    def privacy(self) -> DPSGD:
-        return DPSGD(
-            epsilon=None, delta=self.delta, sigma=self.sigma, q=self.q, clip=self.clip, sigma_loss=self.sigma_loss
-        )
 
     @cached_property
     def algorithm(self) -> FedFDP:
@@ -89,26 +89,19 @@ class ReleaseGame:
         """The ε that the accountant states for one such release."""
         return epsilon(self.algorithm.events(None, self.privacy), self.delta)
 
-    def play(
-        self,
-        trials: int,
-        randomness: Randomness,
-        *,
-        learner: type[Learner] = Learner,
-        on_progress: Callable[[int], None] = lambda done: None,
-    ) -> tuple[World, World]:
+    def play(self, trials: Trials) -> tuple[World, World]:
         """What was seen with the canary, and without: along its gradient, of its loss, and both by their precision.
 
         Each is 1 higher where the canary was used; weighed by precision they order trials as the likelihood ratio does.
         """
-        if trials < BLOCK:
-            raise SettingError("trials", trials, f"at least {BLOCK}", "100000 is usual")
-        blocks = -(-trials // BLOCK)
+        if trials.count < BLOCK:
+            raise SettingError("trials", trials.count, f"at least {BLOCK}", "100000 is usual")
+        blocks = -(-trials.count // BLOCK)
         federation, seen = self._federation(), np.empty((blocks, 2, 2, BLOCK))
         for block in range(blocks):
-            fresh = learner(self._model(), squared_error)  # nothing may stay from one trial to the next
+            fresh = trials.learner(self._model(), squared_error)  # nothing may stay from one trial to the next
             engine = LocalEngine(
-                federation, fresh, self.algorithm, privacy=self.privacy, randomness=randomness, book=None
+                federation, fresh, self.algorithm, privacy=self.privacy, randomness=trials.randomness, book=None
             )
             state = self.algorithm.init(fresh.initial(), _population(federation), self.privacy)
             looks = []
@@ -116,8 +109,8 @@ class ReleaseGame:
                 now = replace(state, round=block * self.releases + release)
                 looks.append(self._look(engine, self.algorithm.broadcast(now)))
             seen[block] = self._judged(looks)
-            on_progress(min((block + 1) * BLOCK, trials))
-        gradient, loss = seen.transpose(1, 2, 0, 3).reshape(2, 2, -1)[:, :, :trials]
+            trials.on_progress(min((block + 1) * BLOCK, trials.count))
+        gradient, loss = seen.transpose(1, 2, 0, 3).reshape(2, 2, -1)[:, :, : trials.count]
         joint = gradient / self.sigma**2 + loss / self.sigma_loss**2
         with_canary, without = (
             {"gradient and loss": joint[world], "gradient": gradient[world], "loss": loss[world]} for world in (0, 1)

@@ -12,7 +12,8 @@ from torch import Tensor
 from fedfdp.core import ranges
 from fedfdp.core.records import Weights
 from fedfdp.fairness.coefficients import PaperClip
-from fedfdp.models.learner import Learner, LossFunction
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import LossFunction
 from fedfdp.privacy.clipping import ClippedSum, clipped_sum
 from fedfdp.privacy.clipping.bounded import Coefficient
 from fedfdp.privacy.noise.randomness import Floats, Key, Randomness, Seeded

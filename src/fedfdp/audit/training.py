@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedfdp.algorithms.fedfdp import FDPState, FDPUpload, FedFDP
+from fedfdp.audit.game import Game
 from fedfdp.audit.onerun import epsilon_lower, guess, planned_share
 from fedfdp.core.errors import SettingError
 from fedfdp.data import Federation
-from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.runs.train import train
 
 FEATURES, ORDINARY = 5, 50  # of the records that are no canaries: weights they train, and how many a client holds
@@ -43,7 +43,7 @@ class TrainingFinding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingGame:
+class TrainingGame(Game):
     """One run with `canaries` records that are there or not. Each has a weight of its own, which nothing else moves.
 
     A canary's gradient reaches its bound in every round and always points the same way, so the sum of its client's
@@ -52,9 +52,6 @@ class TrainingGame:
 
     sigma: float = 2.0
     q: float = 0.5
-    clip: float = 1.0
-    sigma_loss: float = 5.0
-    delta: float = 1e-5
     rounds: int = 20
     canaries: int = 2000
     clients: int = 4
@@ -67,6 +64,7 @@ class TrainingGame:
     def play(
         self, seed: int, *, confidence: float = 0.999, on_progress: Callable[[int], None] = lambda done: None
     ) -> TrainingFinding:
+        """One run from this seed, and what its uploads show; `on_progress` is told how many rounds are done."""
         rng = np.random.default_rng(np.random.SeedSequence([seed, 1]))
         inside = rng.random(self.canaries) < 0.5
         model = nn.Linear(FEATURES + self.canaries, 1, bias=False)
@@ -76,9 +74,7 @@ class TrainingGame:
             model,
             self._federation(inside, rng),
             algorithm=_watched(seen),
-            privacy=DPSGD(
-                epsilon=None, delta=self.delta, sigma=self.sigma, q=self.q, clip=self.clip, sigma_loss=self.sigma_loss
-            ),
+            privacy=self.privacy,
             rounds=self.rounds,
             seed=seed,
             eval_every=self.rounds,

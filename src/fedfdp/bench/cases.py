@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from fedfdp.bench import rounds
 from fedfdp.bench.models import MODELS
-from fedfdp.bench.peers import STEP_PEERS, STORES_ALL, Peer, Setting, Task
+from fedfdp.bench.peers import STEP_PEERS, Peer, Setting, Task
 from fedfdp.core.errors import SettingError, nearest
 
 STEP_MODELS = ("mnist-cnn", "cifar-cnn", "mlp", "transformer")
@@ -65,13 +65,13 @@ class StepCase:
 
     def build(self, peer: str) -> Peer:
         subject = MODELS[self.model]
-        return STEP_PEERS[peer](Task(subject.build(), *subject.records(self.batch), self.setting))
+        return STEP_PEERS[peer].make(Task(subject.build(), *subject.records(self.batch), self.setting))
 
     def small(self) -> "StepCase":
         return replace(self, batch=2)
 
     def needs(self, peer: str) -> float:
-        if peer not in STORES_ALL:
+        if not STEP_PEERS[peer].stores_all:
             return 0.0
         weights = sum(math.prod(p.shape) for p in MODELS[self.model].build().parameters())
         return 2.0 * 4 * weights * self.batch  # the gradients of all records, and temporaries as large

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedfdp.bench.peers import Peer
+from fedfdp.bench.peers.base import Peer
 
 LEAST, MOST = 3, 60  # repetitions
 TURN = 0.1  # seconds that a peer steps until it is the turn of another

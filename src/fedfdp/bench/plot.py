@@ -6,10 +6,8 @@ from typing import Any
 
 from fedfdp.bench.peers import STEP_PEERS
 from fedfdp.bench.suite import Row
-from fedfdp.bench.tables import NAMES
 from fedfdp.core.errors import SettingError
 
-COLORS = dict(zip(STEP_PEERS, ("0.55", "C2", "C8", "C0", "C9", "C4", "C3"), strict=True))
 WIDTH = 0.8
 
 
@@ -32,7 +30,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     if remembered:
         axes[1, 0].set_ylabel("peak memory, MB")
     shown = [peer for peer in STEP_PEERS if any(row.peer == peer for row in rows)]
-    handles = [axes[0, 0].bar([0], [0], color=COLORS[peer], label=NAMES[peer]) for peer in shown]
+    handles = [axes[0, 0].bar([0], [0], color=STEP_PEERS[peer].colour, label=STEP_PEERS[peer].title) for peer in shown]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(shown), frameon=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +51,7 @@ def _bars(axes: Any, rows: Sequence[Row], value: Callable[[Row], float | None], 
             continue
         height = max(height, 0.1)  # a logarithmic axis has no zero; bars stand on 1, as fast as plain or one MB
         x = sizes.index(row.clients or row.batch) + (peers.index(row.peer) + 0.5) * width - WIDTH / 2
-        axes.bar(x, height - 1, width * 0.92, bottom=1, color=COLORS[row.peer])
+        axes.bar(x, height - 1, width * 0.92, bottom=1, color=STEP_PEERS[row.peer].colour)
         axes.annotate(
             text.format(height), (x, height), (0, 2), textcoords="offset points", ha="center", fontsize=7, rotation=60
         )

@@ -15,12 +15,14 @@ from fedfdp.algorithms import FedFDP
 from fedfdp.algorithms.base import Population
 from fedfdp.algorithms.fedfdp import FDPState, FDPUpload
 from fedfdp.bench.models import CLASSES, Subject
-from fedfdp.bench.peers import Peer, Setting, backward, fixed_for_opacus, unwrapped
+from fedfdp.bench.peers.base import Peer, Setting, backward
+from fedfdp.bench.peers.by_opacus import fixed_for_opacus, unwrapped
 from fedfdp.core import weights as w
 from fedfdp.core.records import Weights
 from fedfdp.data import Federation
 from fedfdp.engines.local import LocalEngine
-from fedfdp.models.learner import Learner, cross_entropy
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import cross_entropy
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import Key, Seeded

@@ -9,7 +9,7 @@ from typing import Literal
 from fedfdp.bench.cases import Case
 from fedfdp.bench.measure import PATIENCE, REFERENCE, Timing, interleaved
 from fedfdp.bench.memory import peak
-from fedfdp.bench.peers import STEP_PEERS, missing
+from fedfdp.bench.peers import STEP_PEERS
 from fedfdp.core.errors import SettingError, nearest
 from fedfdp.native.allocator import tune_allocator
 
@@ -41,7 +41,7 @@ def choose(peers: Sequence[str] = ()) -> tuple[list[str], dict[str, str]]:
         if name not in STEP_PEERS:
             raise SettingError("peers", name, nearest(name, STEP_PEERS))
     wanted = [name for name in STEP_PEERS if not peers or name in peers or name == REFERENCE]
-    absent = {name: package for name in wanted if (package := missing(name))}
+    absent = {name: package for name in wanted if (package := STEP_PEERS[name].missing())}
     return [name for name in wanted if name not in absent], absent
 
 

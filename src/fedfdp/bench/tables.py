@@ -10,15 +10,6 @@ from fedfdp.core.errors import SettingError
 
 MARKER = "fedfdp bench"
 NONE = "–"
-NAMES = {
-    "plain": "plain",
-    "ours": "ours",
-    "unwatched": "ours, unwatched",
-    "opacus_hooks": "Opacus hooks",
-    "opacus_ghost": "Opacus ghost",
-    "vmap": "torch.func",
-    "loop": "loop",
-}
 
 
 @dataclass(frozen=True)
@@ -49,7 +40,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         if row.absent:
             size = f"batch {row.batch}" if row.clients is None else f"{row.clients} clients"
-            texts.append(f"{NAMES[row.peer]} not measured on {row.model}, {size}: it {row.absent}")
+            texts.append(f"{STEP_PEERS[row.peer].title} not measured on {row.model}, {size}: it {row.absent}")
     return texts
 
 
@@ -90,7 +81,7 @@ def _grid(title: str, rows: Sequence[Row], cell: Callable[[Row], str]) -> Grid:
         [model, str(count), *[cell(found[peer]) if peer in found else NONE for peer in peers]]
         for (model, count), found in by_case.items()
     ]
-    return Grid(title, ["model", size, *[NAMES[peer] for peer in peers]], lines)
+    return Grid(title, ["model", size, *[STEP_PEERS[peer].title for peer in peers]], lines)
 
 
 def _ratio(row: Row) -> str:

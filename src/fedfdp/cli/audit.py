@@ -1,10 +1,11 @@
-"""fedfdp audit: attack the mechanism, and hold what the attack shows against the ε that is claimed.
+"""fedfdp audit: attack the mechanism, and compare what the attack shows with the ε that is claimed.
 
-Never prints anything but JSON on stdout with --json. Exit code 0: the claim stands; 1: it is exceeded.
+With --json prints nothing but JSON on stdout. Exit code 0: the claim stands; 1: it is exceeded.
 """
 
 import json
 import math
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from fedfdp.core.errors import SettingError, nearest
 
 if TYPE_CHECKING:
     from fedfdp.audit import ReleaseFinding, TrainingFinding
+    from fedfdp.audit.game import Game
     from fedfdp.privacy.noise.randomness import Randomness
 
 _SHARED = {"sigma", "q", "clip", "sigma_loss", "delta"}
@@ -63,7 +65,7 @@ def audit(
 def _release(
     trials: int, settings: dict[str, Any], confidence: float, seed: int | None, png: Path | None, as_json: bool
 ) -> bool:
-    from fedfdp.audit import ReleaseGame
+    from fedfdp.audit import ReleaseGame, Trials
     from fedfdp.audit.figure import draw_release
     from fedfdp.audit.separation import check_confidence
     from fedfdp.cli.audit_progress import counting
@@ -71,7 +73,7 @@ def _release(
     check_confidence(confidence)
     game = ReleaseGame(**settings)
     with counting("trials", trials) as count:
-        worlds = game.play(trials, _randomness(seed), on_progress=count)
+        worlds = game.play(Trials(trials, _randomness(seed), on_progress=count))
     finding = game.judge(*worlds, confidence=confidence)
     if png is not None:
         draw_release(finding, png)
@@ -81,7 +83,7 @@ def _release(
         ("ε shown, assuming nothing", f"{finding.epsilon_lower:.4f} (so many trials could show {_most(finding)})"),
         ("ε shown, by the trade-off curve", _number(finding.epsilon_lower_gaussian)),
     ]
-    extra = {
+    extra: dict[str, object] = {
         "epsilon_lower_gaussian": _finite(finding.epsilon_lower_gaussian),
         "trials": finding.trials,
         "statistic": finding.pure.guess.statistic,
@@ -110,46 +112,48 @@ def _training(settings: dict[str, Any], confidence: float, seed: int | None, png
         ("guesses", f"{finding.correct} of {finding.guesses} right"),
         ("ε shown, assuming nothing", f"{finding.epsilon_lower:.4f} (so many guesses could show {_most(finding)})"),
     ]
-    extra = {"guesses": finding.guesses, "correct": finding.correct}
+    extra: dict[str, object] = {"guesses": finding.guesses, "correct": finding.correct}
     _tell(finding, "training", lines, extra | settings_of(game), png, as_json)
     return finding.exceeded
 
 
 def _self_test(trials: int, confidence: float, seed: int | None, as_json: bool) -> bool:
-    from fedfdp.audit import FAULTS, Fault
+    from fedfdp.audit import FAULTS, Fault, Trials
     from fedfdp.audit.separation import check_confidence
     from fedfdp.cli.audit_progress import counting
 
     check_confidence(confidence)
-    rows: list[dict[str, Any]] = []
+    found: list[tuple[str, ReleaseFinding]] = []
     for fault in (Fault("none: the mechanism as it is"), *FAULTS):
         with counting(f"trials, {fault.name}", trials) as count:
-            finding = fault.audit(trials, _randomness(seed), confidence=confidence, on_progress=count)
-        rows.append(
+            played = Trials(trials, _randomness(seed), on_progress=count)
+            found.append((fault.name, fault.audit(played, confidence=confidence)))
+    honest = not found[0][1].exceeded
+    missed = [name for name, finding in found[1:] if not finding.exceeded]
+    right = honest and not missed
+    if as_json:
+        rows = [
             {
-                "fault": fault.name,
+                "fault": name,
                 "epsilon_claimed": finding.epsilon_claimed,
                 "epsilon_lower": finding.epsilon_lower,
                 "epsilon_lower_gaussian": _finite(finding.epsilon_lower_gaussian),
                 "exceeded": finding.exceeded,
             }
-        )
-    right = not rows[0]["exceeded"] and all(row["exceeded"] for row in rows[1:])
-    if as_json:
+            for name, finding in found
+        ]
         print(json.dumps({"trials": trials, "confidence": confidence, "faults": rows, "right": right}))
         return not right
     from rich.console import Console
     from rich.table import Table
 
     table = Table("planted fault", "ε claimed", "ε shown", "by the trade-off curve", "claim exceeded", box=None)
-    for row in rows:
-        gaussian = row["epsilon_lower_gaussian"]
-        numbers = row["epsilon_claimed"], row["epsilon_lower"], math.inf if gaussian is None else gaussian
-        table.add_row(row["fault"], *map(_number, numbers), "yes" if row["exceeded"] else "no")
+    for name, finding in found:
+        numbers = finding.epsilon_claimed, finding.epsilon_lower, finding.epsilon_lower_gaussian
+        table.add_row(name, *map(_number, numbers), "yes" if finding.exceeded else "no")
     console = Console(highlight=False, soft_wrap=True)
     console.print(table)
-    missed = [row["fault"] for row in rows[1:] if not row["exceeded"]]
-    if rows[0]["exceeded"]:
+    if not honest:
         console.print("The mechanism as it is exceeds its claim.", style="bold red")
     if missed:
         console.print(f"Not found: {', '.join(missed)}; more --trials see more.", style="bold red")
@@ -162,7 +166,7 @@ def _tell(
     finding: "ReleaseFinding | TrainingFinding",
     game: str,
     lines: list[tuple[str, str]],
-    extra: dict[str, Any],
+    extra: dict[str, object],
     png: Path | None,
     as_json: bool,
 ) -> None:
@@ -195,11 +199,9 @@ def _tell(
         console.print(f"plot: {png}")
 
 
-def settings_of(game: object) -> dict[str, Any]:
+def settings_of(game: "Game") -> dict[str, object]:
     """The settings a game was played with."""
-    from dataclasses import fields
-
-    return {f.name: getattr(game, f.name) for f in fields(game)}  # type: ignore[arg-type]
+    return {field.name: getattr(game, field.name) for field in fields(game)}
 
 
 def _most(finding: "ReleaseFinding | TrainingFinding") -> str:

@@ -1,6 +1,6 @@
-"""fedfdp models: which models there are, and what privacy makes of one, yours too.
+"""fedfdp models: which models there are, and whether one, yours too, can be trained privately.
 
-Looks at made-up records only; never trains, and never prints anything but JSON on stdout with --json.
+Looks at made-up records only; never trains, and with --json prints nothing but JSON on stdout.
 """
 
 import json
@@ -67,12 +67,13 @@ def check(
 
     Exit code 1 where a layer cannot be private. For example: fedfdp models check linear --input-shape 30 --outputs 2
     """
+    from fedfdp.bench.cost import step_cost
     from fedfdp.models.inspection import inspected
 
     shape = _shape(input_shape)
     made, values = _built(model, shape, outputs, set_ or [], trainable, tokens is not None)
     with _no_warnings():  # the table says it all
-        found = inspected(made, input_shape=shape, outputs=values, tokens=tokens)
+        found = inspected(made, input_shape=shape, outputs=values, tokens=tokens, measure=step_cost)
     if as_json:
         cost = {name: value if math.isfinite(value) else None for name, value in asdict(found.cost).items()}
         print(json.dumps({"model": model, "possible": found.possible, **asdict(found), "cost": cost}))
@@ -117,6 +118,7 @@ def _built(
     """The model, and how many values it gives a record."""
     from fedfdp import models
     from fedfdp.core.errors import SettingError
+    from fedfdp.models.losses import task_for
     from fedfdp.runs.layers import override
 
     if outputs is not None and outputs < 1:
@@ -127,7 +129,8 @@ def _built(
     )
     given = models.output_shape(made, input_shape=shape, tokens=tokens)
     if outputs is not None or ":" not in name:
-        models.check_output(made, input_shape=shape, outputs=wanted, classification=wanted > 1, tokens=tokens)
+        task = task_for(wanted if wanted > 1 else None)
+        models.check_output(made, input_shape=shape, outputs=wanted, task=task, tokens=tokens)
         return made, wanted
     return made, max(1, math.prod(given[1:]))
 

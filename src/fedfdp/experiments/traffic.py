@@ -13,7 +13,8 @@ from fedfdp.core import weights as w
 from fedfdp.core.errors import SettingError
 from fedfdp.core.records import to_bytes
 from fedfdp.data import Federation
-from fedfdp.models.learner import Learner, cross_entropy
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import cross_entropy
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.training.client import LocalClient

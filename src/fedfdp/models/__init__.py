@@ -11,9 +11,10 @@ from torch import nn
 
 from fedfdp.core.errors import FedFDPError, SettingError, nearest
 from fedfdp.core.importing import imported
+from fedfdp.models.losses import Task
 from fedfdp.models.zoo import linear, mlp, paper_cnn, small_cnn
-from fedfdp.privacy.clipping.fast import buffers_kept
 from fedfdp.privacy.clipping.modules import named_layers
+from fedfdp.privacy.clipping.undo import changes_undone
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "paper-cnn": paper_cnn,
@@ -107,7 +108,7 @@ def output_shape(model: nn.Module, *, input_shape: tuple[int, ...], tokens: bool
     """What the model makes of two such records, numbers or token numbers; a SettingError where it cannot take them."""
     modes = [(module, module.training) for module in model.modules()]
     try:
-        with buffers_kept(named_layers(model)), torch.inference_mode():
+        with changes_undone(named_layers(model)), torch.inference_mode():
             device = next(model.parameters()).device
             records = torch.zeros(2, *input_shape, dtype=torch.int64 if tokens else torch.float32, device=device)
             return tuple(model.eval()(records).shape)
@@ -121,12 +122,11 @@ def output_shape(model: nn.Module, *, input_shape: tuple[int, ...], tokens: bool
 
 
 def check_output(
-    model: nn.Module, *, input_shape: tuple[int, ...], outputs: int, classification: bool, tokens: bool = False
+    model: nn.Module, *, input_shape: tuple[int, ...], outputs: int, task: Task, tokens: bool = False
 ) -> None:
-    """Raises unless the model takes such records and answers with one value for each output."""
+    """Raises unless the model takes such records and gives one value for each output that the task has."""
     shape = output_shape(model, input_shape=input_shape, tokens=tokens)
-    fits = shape == (2, outputs) or (not classification and outputs == 1 and shape == (2,))
-    if not fits:
-        expected = f"(records, {outputs})" + (" for that many classes" if classification else "")
+    if shape[:1] != (2,) or not task.fits(shape, outputs):
+        expected = f"(records, {outputs}) {task.meaning}".rstrip()
         allowed = f"gives outputs of shape (records, {', '.join(map(str, shape[1:]))}), expected {expected}"
         raise SettingError("model", type(model).__name__, allowed, "change the last layer")

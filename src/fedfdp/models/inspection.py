@@ -1,25 +1,23 @@
-"""What privacy makes of a model, said before it is trained: layer by layer, and what a step costs.
+"""What can be said of a model under privacy before it is trained: layer by layer, and what a step costs.
 
 Works on made-up records and a copy of the model: it reads no data and changes nothing.
 """
 
 import copy
-import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.instancenorm import _InstanceNorm
 
 from fedfdp.models import MODELS, build
 from fedfdp.models.learner import frozen_parts
 from fedfdp.privacy.clipping import LayerReport, check_model
+from fedfdp.privacy.clipping.layers.registry import INSTEAD
+from fedfdp.privacy.clipping.refused import fault_of
 
 BATCH = 64
 IMAGE, TABLE = ((1, 28, 28), 10), ((30,), 2)  # (shape of a record, outputs) by which built-in models are compared
-SECONDS = 0.7  # for the private step, and as long for the plain one
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Cost:
-    """A private step beside a plain one, at a batch of so many records."""
+    """A private step beside a plain one, at a batch of so many records; ∞ where it takes too long to measure."""
 
     batch: int
     private_seconds: float
@@ -68,8 +66,15 @@ def listed() -> list[Listed]:
     return [Listed(name, purpose, size(name, *IMAGE), size(name, *TABLE)) for name, purpose in purposes.items()]
 
 
-def inspected(model: nn.Module, *, input_shape: tuple[int, ...], outputs: int, tokens: int | None = None) -> Inspected:
-    """Which layers can be private and how, and the measured cost of a private step.
+def inspected(
+    model: nn.Module,
+    *,
+    input_shape: tuple[int, ...],
+    outputs: int,
+    tokens: int | None = None,
+    measure: Callable[[nn.Module, Tensor, Tensor], Cost],
+) -> Inspected:
+    """Which layers can be private and how, and what a private step costs by `measure(model, x, y)`.
 
     Records are numbers, or with `tokens` token numbers below it.
     """
@@ -79,14 +84,14 @@ def inspected(model: nn.Module, *, input_shape: tuple[int, ...], outputs: int, t
     x, y = _records(input_shape, outputs, tokens)
     refused = {layer.name: layer for layer in check_model(model, x[:3]) if layer.rule == "refused"}
     for name in refused:
-        _replace(model, name)
+        _mend(model, name)
     layers = {layer.name: layer for layer in check_model(model, x[:3])} | refused
     slow = _without_rule(copy.deepcopy(model), x[:3])
     return Inspected(
         layers=tuple(_explained(layers[name], slow) for name, _ in model.named_modules() if name in layers),
         trained=_count(p for p in model.parameters() if p.requires_grad),
         frozen=_count(p for p in model.parameters() if not p.requires_grad),
-        cost=_cost(model, x, y),
+        cost=measure(model, x, y),
     )
 
 
@@ -100,7 +105,7 @@ def _records(shape: tuple[int, ...], outputs: int, tokens: int | None) -> tuple[
 
 
 def _without_rule(model: nn.Module, x: Tensor) -> dict[str, str]:
-    """The layers that no fast rule covers and the function they call, each found with those before it frozen."""
+    """The layers that no fast rule covers, with the function they call. Each is found with those before it frozen."""
     found: dict[str, str] = {}
     while reason := next((layer.advice for layer in check_model(model, x) if layer.rule == "fallback"), ""):
         parameter, _, function = reason.partition(" is used by ")
@@ -113,52 +118,27 @@ def _without_rule(model: nn.Module, x: Tensor) -> dict[str, str]:
     return found
 
 
-def _replace(model: nn.Module, name: str) -> None:
+def _mend(model: nn.Module, name: str) -> None:
     """Puts what the advice says in the place of a layer that cannot be private."""
-    layer = model.get_submodule(name)
-    if isinstance(layer, _InstanceNorm):
-        layer.track_running_stats, layer.running_mean, layer.running_var = False, None, None
-    elif isinstance(layer, _BatchNorm):
-        groups = nn.GroupNorm(math.gcd(32, layer.num_features), layer.num_features)
-        groups.requires_grad_(all(p.requires_grad for p in layer.parameters()))
-        parent, _, last = name.rpartition(".")
-        setattr(model.get_submodule(parent), last, groups)
-    else:
-        layer.max_norm = None  # type: ignore[assignment]  # an embedding
+    layer, (parent, _, last) = model.get_submodule(name), name.rpartition(".")
+    fault = fault_of(layer)
+    if fault is not None and (mended := fault.mend()) is not layer:
+        setattr(model.get_submodule(parent), last, mended)
 
 
 def _explained(layer: LayerReport, slow: dict[str, str]) -> LayerReport:
-    """With what to do about a layer that is not processed the fast way."""
+    """The report on a layer, with what to do about it if it is not processed the fast way."""
     if layer.rule != "fallback":
         return layer
     if function := slow.get(layer.name):
-        return replace(layer, advice=f"no fast rule for {function}; {_REPLACE.get(function, _ANY)}")
+        instead = INSTEAD.get(function, "works as it is, record by record: slower")
+        return replace(layer, advice=f"no fast rule for {function}; {instead}")
     if "depend" in layer.advice:
         return replace(layer, advice=f"{layer.advice}; keep records apart in forward")
     if slow:
         culprits = ", ".join(name or "the model itself" for name in slow)
         return replace(layer, advice=f"fast by itself, but not with {culprits} in the model")
     return layer
-
-
-_ANY = "works as it is, record by record: slower"
-_REPLACE = {
-    "prelu": "replace it by nn.LeakyReLU()",
-    "rms_norm": "replace it by nn.LayerNorm",
-    "bilinear": "replace it by nn.Linear of the outer product",
-    "matmul": "use nn.Linear, or functional.linear, instead of @",
-}
-
-
-def _cost(model: nn.Module, x: Tensor, y: Tensor) -> Cost:
-    from fedfdp.bench.measure import interleaved
-    from fedfdp.bench.peers import Ours, Plain, Setting, Task
-
-    tasks = [Task(copy.deepcopy(model), x, y, Setting()) for _ in range(2)]
-    timed = interleaved({"plain": Plain(tasks[0]), "ours": Ours(tasks[1])}, seconds=SECONDS)
-    ours = timed.get("ours")
-    private = ours.seconds if ours else math.inf
-    return Cost(len(x), private, timed["plain"].seconds, ours.ratio if ours else math.inf)
 
 
 def _count(parameters: Iterable[nn.Parameter]) -> int:

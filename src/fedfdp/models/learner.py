@@ -1,25 +1,22 @@
 """A model and its loss, computed at whatever weights are given. It keeps no weights of its own and knows no client."""
 
-import math
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
 
-from fedfdp.core.errors import DataError, SettingError
+from fedfdp.core.errors import DataError
 from fedfdp.core.identity import examine
-from fedfdp.core.importing import imported
 from fedfdp.core.records import Weights
+from fedfdp.models.losses import LossFunction, task_for
 from fedfdp.privacy.clipping import ClippedSum, clipped_sum, record_losses
 from fedfdp.privacy.clipping.bounded import Coefficient
-from fedfdp.privacy.clipping.fast import buffers_kept
 from fedfdp.privacy.clipping.modules import named_layers
 from fedfdp.privacy.clipping.persons import Together, clipped_by_person
+from fedfdp.privacy.clipping.undo import changes_undone
 from fedfdp.privacy.noise.randomness import Key, Randomness
-
-LossFunction = Callable[[Tensor, Tensor], Tensor]  # (output, y) → one loss a record
 
 
 class Learner:
@@ -84,7 +81,7 @@ class Learner:
     def gradient(self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient) -> tuple[Weights, Tensor]:
         """The plain mean of c_j g_j, nothing clipped, and the losses. For runs without privacy."""
         model, x, y = self._training(weights), self._images_last(x), y.to(self.device)
-        with buffers_kept(named_layers(model)):
+        with changes_undone(named_layers(model)):
             losses = self.loss_fn(model(x), y)
         with torch.no_grad():
             wanted = coefficient(losses.detach(), torch.zeros_like(losses))
@@ -96,7 +93,7 @@ class Learner:
 
     def losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
         """One loss a record, in training mode, all records in one pass. For what is not released under privacy."""
-        with buffers_kept(named_layers(self.model)), torch.no_grad():
+        with changes_undone(named_layers(self.model)), torch.no_grad():
             return self.loss_fn(self._training(weights)(self._images_last(x)), y.to(self.device))
 
     def private_losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
@@ -109,13 +106,12 @@ class Learner:
         with torch.inference_mode():
             output, y = self.outputs(weights, x), y.to(self.device)
             losses = self.loss_fn(output, y)
-            if y.is_floating_point():
-                return losses, torch.full_like(losses, torch.nan)
-            return losses, output.argmax(-1) == y
+            task = task_for(None if y.is_floating_point() else output.shape[-1])
+            return losses, task.right(output, y)
 
     def outputs(self, weights: Weights, x: Tensor) -> Tensor:
         """What the model gives for each record, in evaluation mode."""
-        with buffers_kept(named_layers(self.model)), torch.inference_mode():
+        with changes_undone(named_layers(self.model)), torch.inference_mode():
             output: Tensor = self.load(weights).eval()(self._images_last(x))
             return output
 
@@ -156,36 +152,3 @@ def frozen_parts(model: nn.Module) -> list[nn.Module]:
 def _draws(module: nn.Module) -> bool:
     """Whether a forward pass of this module draws random numbers."""
     return isinstance(module, nn.modules.dropout._DropoutNd) or bool(getattr(module, "dropout", 0))
-
-
-def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
-    """The loss of classification."""
-    return nn.functional.cross_entropy(output, y, reduction="none")
-
-
-def squared_error(output: Tensor, y: Tensor) -> Tensor:
-    """The loss of regression: the mean over a record's targets of the squared error."""
-    targets = math.prod(y.shape[1:])  # said outright: of an empty batch torch cannot tell it
-    gap = output.reshape(len(y), targets) - y.reshape(len(y), targets).to(output.dtype)
-    return gap.square().mean(1)
-
-
-def loss_at(path: str) -> LossFunction:
-    """A loss of yours, by import path: called with outputs and targets, it gives one loss a record."""
-    return imported(path, "loss")  # type: ignore[no-any-return]
-
-
-def check_loss(loss: LossFunction, y: Tensor, outputs: int) -> None:
-    """Raises unless the loss gives one number for each record: a mean over a batch could not be made private."""
-    records = y[:2]
-    try:
-        shape = tuple(loss(torch.zeros(len(records), outputs), records).shape)
-    except (RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
-        raise SettingError("loss", _name(loss), f"fails on two records: {str(error).splitlines()[0]}") from None
-    if shape != (len(records),):
-        fix = "leave out the mean over the batch: reduction='none'"
-        raise SettingError("loss", _name(loss), f"gives shape {shape} for {len(records)} records, one loss each", fix)
-
-
-def _name(loss: LossFunction) -> str:
-    return str(getattr(loss, "__qualname__", type(loss).__name__))

@@ -23,7 +23,7 @@ _KINDS: dict[str, tuple[Any, str, str]] = {
     "privacy": (DPSGD, "a fedfdp.DPSGD", "as fedfdp.DPSGD(epsilon=3.0), or leave it out for none"),
     "server": (ServerOptimizer, "a fedfdp.ServerOptimizer", "as fedfdp.ServerOptimizer(optimizer='adam')"),
     "participation": (Participation, "a fedfdp.Participation", "as fedfdp.Participation(fraction=0.5)"),
-    "loss": (Callable, "a function of (outputs, targets)", "fedfdp.models.learner.loss_at imports one by its name"),
+    "loss": (Callable, "a function of (outputs, targets)", "fedfdp.models.losses.loss_at imports one by its name"),
     "metric": ((str, Callable), "a name or a function of (outputs, targets)", "loss and accuracy are the names"),
     "seed": (int, "a whole number", "0 is usual"),
     "eval_every": (Integral, "a whole number of rounds", "leave it out for about 15 looks"),

@@ -17,7 +17,7 @@ from fedfdp.data.from_files import federation_of_records, open_records, place_of
 from fedfdp.data.named.catalog import named
 from fedfdp.data.schema import Estimate, Range
 from fedfdp.engines import find_engine
-from fedfdp.models.learner import loss_at
+from fedfdp.models.losses import loss_at
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
 from fedfdp.runs import config as configs

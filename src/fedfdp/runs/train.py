@@ -26,7 +26,8 @@ from fedfdp.engines import EngineFactory, find_engine
 from fedfdp.engines.local import LocalEngine
 from fedfdp.fairness.metrics.outputs import OfOutputs
 from fedfdp.fairness.performance import Performance
-from fedfdp.models.learner import Learner, LossFunction, check_loss, cross_entropy, squared_error
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import LossFunction, check_loss, task_for
 from fedfdp.native.threads import allowed_threads, forked
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
@@ -119,18 +120,15 @@ def train(
     eval_every = eval_every or max(1, math.ceil(rounds / 15))
     classes = federation.classes
     untouched, model = model, copy.deepcopy(model)
+    task = task_for(classes)
     models.check_output(
-        model,
-        input_shape=federation.input_shape,
-        outputs=federation.outputs,
-        classification=classes is not None,
-        tokens=federation.tokens,
+        model, input_shape=federation.input_shape, outputs=federation.outputs, task=task, tokens=federation.tokens
     )
     if loss is not None:
         check_loss(loss, federation.y, federation.outputs)
     performance = Performance.of(metric)
     performance.check(classes)
-    learner = Learner(model, loss or (squared_error if classes is None else cross_entropy), device=_device(device))
+    learner = Learner(model, loss or task.loss, device=_device(device))
     own = None if factory is LocalEngine else examine(factory, "engine")
     settings = {
         "algorithm": algorithm_settings(algorithm),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedfdp.core.records import Weights
-from fedfdp.models.learner import LossFunction
+from fedfdp.models.losses import LossFunction
 from fedfdp.privacy.clipping import clipped_sum
 
 Function = Callable[[Tensor], Tensor]  # weights as one vector → a number

@@ -16,7 +16,7 @@ from fedfdp.core.records import Weights
 from fedfdp.core.weights import size
 from fedfdp.data import Federation
 from fedfdp.data.federation import ClientData
-from fedfdp.models.learner import LossFunction, cross_entropy, squared_error
+from fedfdp.models.losses import LossFunction, task_for
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.theory.constants import Constants
 from fedfdp.theory.curvature import Function, Losses, extremes, minimum
@@ -96,7 +96,7 @@ def estimate(
     records: int = RECORDS,
 ) -> Estimates:
     """The constants along a run from `first` to `final`, on at most about `records` training records."""
-    losses = Losses(model, loss or (squared_error if federation.classes is None else cross_entropy))
+    losses = Losses(model, loss or task_for(federation.classes).loss)
     parts = [_drawn(client, share, records) for client, share in _shared(federation)]
     used = sum(len(y) for _, y in parts)
     total = sum(len(client.train) for client in federation.clients)

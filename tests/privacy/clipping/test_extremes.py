@@ -16,7 +16,8 @@ from fedfdp.core import ranges
 from fedfdp.core.errors import SettingError
 from fedfdp.data import Federation
 from fedfdp.fairness.coefficients import AutomaticClip, BoundedClip, Coefficient, PaperClip, PlainClip
-from fedfdp.models.learner import Learner, squared_error
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import squared_error
 from fedfdp.privacy.clipping import clipped_sum
 from fedfdp.privacy.clipping.contributions import row_norms
 from fedfdp.privacy.clipping.persons import Together, clipped_by_person

@@ -17,7 +17,8 @@ from fedfdp.data import Federation
 from fedfdp.data.shard import Persons
 from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.models import build
-from fedfdp.models.learner import Learner, cross_entropy, squared_error
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import cross_entropy, squared_error
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.training.client import LocalClient

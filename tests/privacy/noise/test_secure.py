@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from fedfdp.algorithms.base import LossQuery
 from fedfdp.data import Federation
 from fedfdp.fairness.coefficients import PlainClip
-from fedfdp.models.learner import Learner, squared_error
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import squared_error
 from fedfdp.native.grid_noise import PAIRS, add_noise_
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.noise.randomness import Key

@@ -11,7 +11,7 @@ from typing import NamedTuple
 # The program's own surroundings. Their code is identified by name alone: a newer version of it is not another run.
 NAMED = ("fedfdp", "numpy", "torch", "numba")
 # Where modules of this package were when runs began to be identified: a module that moved does not make another run.
-MOVED = {"fedfdp.models.learner": "fedfdp.learner"}
+MOVED = {"fedfdp.models.learner": "fedfdp.learner", "fedfdp.models.losses": "fedfdp.learner"}
 MOVED |= {f"fedfdp.core.{name}": f"fedfdp.{name}" for name in ("errors", "ranges", "records", "weights")}
 MOVED |= {f"fedfdp.algorithms.{name}": "fedfdp.algorithms.base" for name in ("record_types", "local_round")}
 

@@ -17,7 +17,8 @@ from fedfdp.core.records import digest
 from fedfdp.core.settings import parse, plain
 from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.models import Model, check_output
-from fedfdp.models.learner import Learner, cross_entropy, squared_error
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import task_for
 from fedfdp.privacy.dpsgd import DPSGD
 
 
@@ -76,8 +77,7 @@ def build_model(
 ) -> nn.Module:
     """The model of these terms; its trained weights come with each broadcast."""
     made = parse(Model, model, "model").build(input_shape=input_shape, outputs=outputs, seed=seed)
-    classification = classes is not None
-    check_output(made, input_shape=input_shape, outputs=outputs, classification=classification, tokens=tokens)
+    check_output(made, input_shape=input_shape, outputs=outputs, task=task_for(classes), tokens=tokens)
     return made
 
 
@@ -110,4 +110,4 @@ def frozen_digest(model: nn.Module) -> str:
 
 
 def learner_of(model: nn.Module, classes: int | None, device: str = "cpu") -> Learner:
-    return Learner(model, squared_error if classes is None else cross_entropy, device=device)
+    return Learner(model, task_for(classes).loss, device=device)

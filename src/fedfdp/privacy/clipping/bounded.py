@@ -1,6 +1,6 @@
-"""What a record's gradient is multiplied by: what the caller wants, cut to ‖c·g‖ ≤ clip for every input.
+"""The coefficient of a record's gradient: what the caller wants, cut to ‖c·g‖ ≤ clip for every input.
 
-Never trusts the caller's function: it sees one record at a time, and whatever it returns ends as a safe value.
+Never trusts the caller's function: it sees one record at a time, and whatever it returns becomes a safe value.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from fedfdp.privacy.clipping.contributions import ROUNDING
 
 
 class Coefficient(Protocol):
-    """Elementwise: what is wanted of a record with this loss and this gradient norm. Equal ones compare equal.
+    """What is wanted of a record with this loss and this gradient norm; elementwise. Equal ones compare equal.
 
     `clip` is C, the bound that ‖c·g‖ keeps and that the noise is scaled by.
     """
@@ -26,7 +26,7 @@ class Coefficient(Protocol):
 
 
 Wanted = Callable[[Tensor, Tensor], Tensor]  # the function alone, where C is given beside it
-ELEMENTWISE: set[type] = set()  # classes of this package that are known to be; others are evaluated record by record
+ELEMENTWISE: set[type] = set()  # classes that are known to be elementwise; others are evaluated record by record
 
 
 def wanted(coefficient: Wanted | None, losses: Tensor, norms: Tensor) -> Tensor:
@@ -58,14 +58,14 @@ def wanted(coefficient: Wanted | None, losses: Tensor, norms: Tensor) -> Tensor:
 
 def bounded(c: Tensor, losses: Tensor, norms: Tensor, slack: Tensor | None, clip: Tensor) -> tuple[Tensor, Tensor]:
     """The coefficients to apply, ‖c·g‖ ≤ clip, and which records were dropped because something was not finite."""
-    # Below the normal range a number may be rounded by more than rounding allows. For a norm the smallest normal number
-    # is the safe neighbour, for a coefficient zero.
+    # Below the range of normal numbers, rounding is larger than ROUNDING. The safe choice is the smallest normal number
+    # for a norm, and zero for a coefficient.
     tiny = torch.finfo(norms.dtype).tiny
     norm, c = norms.double().clamp_min(tiny), c.double()
-    if slack is not None:  # rounding matters only where terms cancel; elsewhere the measured norm stands as it is
+    if slack is not None:  # matters only where terms cancel; elsewhere the measured norm stands as it is
         norm = norm + (slack - ROUNDING * norm).clamp_min(0)
-    all_of_it = losses + norm + c
-    bad = (all_of_it - all_of_it).isnan()  # inf − inf is none either
+    everything = losses + norm + c
+    bad = (everything - everything).isnan()  # ∞ − ∞ is NaN too
     limit = clip / norm
     c = c.clamp(-limit, limit).masked_fill(bad, 0).to(norms.dtype)
     return c.masked_fill(c.abs() < tiny, 0), bad

@@ -1,13 +1,13 @@
-"""Per-sample gradients in the forms that are cheap to measure and to sum: stored, or as factors of a product.
+"""Per-record gradients in the forms that are cheap to measure and to sum: stored, or as factors of a product.
 
-A contribution never decides a coefficient: it reports norms and what rounding may add to them, and sums as it is told.
+A contribution never decides a coefficient. It reports norms and what rounding may add to them, and sums as it is told.
 """
 
 import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ Norms = tuple[
     Tensor, Tensor | None
 ]  # per record: the norm, and how far rounding may carry the summed gradient beyond it
 # The relative rounding that single precision is allowed: ‖c·g‖ ≤ C·(1 + ROUNDING). At most BLOCK squares are added up
-# in it, which leaves an error of 2e-6; numbers so small that their squares would be lost are taken for larger ones.
+# in single precision, which leaves an error of 2e-6. Numbers so small that their squares would be lost count as larger.
 ROUNDING = 1e-5
 BLOCK = 2048
 _ONE = torch.ones((), dtype=torch.float64)
@@ -26,6 +26,10 @@ _ONE = torch.ones((), dtype=torch.float64)
 
 class Contribution(Protocol):
     """What one or two parameters' gradients add to the sum, record by record."""
+
+    @property
+    def held(self) -> int:
+        """How many numbers it holds for all records, beside the inputs and output gradients that calls hold anyway."""
 
     def norms(self) -> Norms:
         """(B,) gradient norms, and their slack where it can exceed ROUNDING."""
@@ -39,7 +43,7 @@ class Contribution(Protocol):
 
 def row_norms(rows: Tensor) -> Tensor:
     """(B,) Euclidean norms over all other dimensions, in double, not below the size where squares underflow."""
-    rows = as_matrix(rows).contiguous()  # added up in strides, 2048 squares drift by more than is allowed
+    rows = as_matrix(rows).contiguous()  # summed over strides, 2048 squares drift by more than is allowed
     width = rows.shape[1]
     floor = math.sqrt(width * torch.finfo(rows.dtype).tiny / ROUNDING)
     if width <= BLOCK:
@@ -62,11 +66,15 @@ def without(rows: Tensor, bad: Tensor) -> Tensor:
 
 @dataclass
 class Stored:
-    """The per-sample gradients of one parameter, held as numbers, (B, …), in an order of their own if one is given."""
+    """The per-record gradients of one parameter, held as numbers, (B, …), in an order of their own if one is given."""
 
     name: str
     rows: Tensor
     order: tuple[int, ...] | None = None  # the permutation of a row's dimensions that gives the parameter's
+
+    @property
+    def held(self) -> int:
+        return self.rows.numel()
 
     def norms(self) -> Norms:
         return row_norms(self.rows), None
@@ -80,12 +88,13 @@ class Stored:
 
 @dataclass
 class Outer:
-    """A linear layer that saw one row a record: the gradient is g ⊗ a, its norm ‖g‖·‖a‖ without ever forming it."""
+    """A linear layer that saw one row per record: the gradient is g ⊗ a, its norm ‖g‖·‖a‖ without ever forming it."""
 
     weight: str | None
     bias: str | None
     a: Tensor  # (B, in)
     g: Tensor  # (B, out)
+    held: ClassVar[int] = 0
 
     def norms(self) -> Norms:
         if self.weight is None:
@@ -107,7 +116,7 @@ class Outer:
 
 @dataclass
 class Gram:
-    """A wide layer over L rows a record: ‖Σ_t g_t ⊗ a_t‖² = Σ_ts (a_t·a_s)(g_t·g_s), with no gradient formed."""
+    """A wide layer over L rows per record: ‖Σ_t g_t ⊗ a_t‖² = Σ_ts (a_t·a_s)(g_t·g_s), with no gradient formed."""
 
     weight: str
     factors: Callable[[int, int], tuple[Tensor, Tensor]]  # a (n, L, in) and g (n, L, out) of the records asked for
@@ -116,6 +125,7 @@ class Gram:
     order: tuple[int, ...] | None = None  # from (out, in) to the parameter's order of numbers
     inner: tuple[int, ...] = (-1,)  # the dimensions of `in`
     bad: Tensor | None = None
+    held: ClassVar[int] = 0
 
     def _parts(self) -> Iterator[tuple[int, Tensor, Tensor]]:
         for start in range(0, self.batch, self.step):
@@ -159,6 +169,7 @@ class Sparse:
     values: Tensor  # (U, width)
     batch: int
     height: int  # rows of the table
+    held: ClassVar[int] = 0  # no more values than the output's gradient has
 
     def norms(self) -> Norms:
         squares = self.values.new_zeros(self.batch, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Which rows of a chunk of records belong to which group, and weighted sums of rows kept apart by group.
+"""Which rows of a chunk of records belong to which group (a client, say), and weighted sums of rows for each group.
 
 Never scales by a coefficient it was not given, and never loops over records.
 """
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedfdp.native import grouped_sums as small
+from fedfdp.native import grouped_sums
 
 FEW = 4  # up to here a product for each group is faster than one call for all
 PADDED = 4  # groups are padded to equal size as long as this many times the records are enough
@@ -55,9 +55,9 @@ class Groups:
 
 
 class Sums:
-    """The groups' sums of all parameters in one matrix, a row a group: what is done to a whole row is one operation.
+    """The sums of all parameters in one matrix with a row per group: what is done to a whole row is one operation.
 
-    `totals` has them by parameter name as (groups, *parameter shape), once `done` was called.
+    `totals` has them by parameter name as (groups, *parameter shape), after `done` was called.
     """
 
     def __init__(self, params: Mapping[str, Tensor], groups: int) -> None:
@@ -74,7 +74,7 @@ class Sums:
         self._begun: set[str] = set()
 
     def _room(self, name: str, groups: Groups) -> Tensor | None:
-        """Where the first contribution to a parameter may be written, if it is one to all groups."""
+        """Where a contribution may be written, not added: the first one to a parameter, if it is one to all groups."""
         if name in self._begun or len(groups) != self.rows.shape[0]:
             return None
         self._begun.add(name)
@@ -98,9 +98,9 @@ class Sums:
         """Add Σ_b c_b·rows_b over the rows b of each group; `order` permutes a row's dimensions to the parameter's."""
         matrix = as_matrix(rows)
         self._check(name, matrix.shape[1])
-        if small.fits(groups.bounds, rows, c, self.rows) and self._room(name, groups) is not None:
+        if grouped_sums.fits(groups.bounds, rows, c, self.rows) and self._room(name, groups) is not None:
             source = _source(tuple(rows.shape[1:]), order)
-            small.put_rows(self.rows, self._first[name], matrix, c, groups.bounds, source)
+            grouped_sums.put_rows(self.rows, self._first[name], matrix, c, groups.bounds, source)
             return
         if order is None and rows.dtype == c.dtype == self.rows.dtype and len(groups) == 1:
             room = self._room(name, groups)
@@ -114,8 +114,8 @@ class Sums:
         self._check(name, left.shape[1] * right.shape[1])
         left, right = alike(left, right)
         room = self._room(name, groups) if left.dtype == self.rows.dtype else None
-        if room is not None and small.fits(groups.bounds, left, self.rows):
-            small.put_outer(self.rows, self._first[name], left, right, groups.bounds)
+        if room is not None and grouped_sums.fits(groups.bounds, left, self.rows):
+            grouped_sums.put_outer(self.rows, self._first[name], left, right, groups.bounds)
             return
         total = sum_outer(left, right, groups, out=room)
         if room is None:

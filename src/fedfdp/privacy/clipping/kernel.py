@@ -1,13 +1,11 @@
-"""The private step's one operation: per-sample gradients, each cut to a bound on its norm, summed.
+"""The private step's one operation: per-record gradients, each cut to a bound on its norm, summed.
 
 The bound holds for every input and every coefficient function. Never adds noise, and leaves the model as it found it.
 """
 
-import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,19 +15,14 @@ from fedfdp.core.errors import SettingError
 from fedfdp.core.weights import Shapes
 from fedfdp.native.allocator import tune_allocator
 from fedfdp.privacy.clipping.bounded import Wanted, bounded, wanted
-from fedfdp.privacy.clipping.check import trainable
+from fedfdp.privacy.clipping.by_rules import rules_losses, rules_pass
+from fedfdp.privacy.clipping.chunks import in_chunks, records_at_a_time, vmap_or_loop_pass
 from fedfdp.privacy.clipping.contributions import Contribution, total_norms
-from fedfdp.privacy.clipping.fallback import alone_losses, loop_pass, vmap_pass
-from fedfdp.privacy.clipping.fast import Job, LossFn, Proven, fast_losses, fast_pass
 from fedfdp.privacy.clipping.groups import Groups, Sums
-from fedfdp.privacy.clipping.plan import RECORDS, Plan, plan_for
-from fedfdp.privacy.clipping.state import unchanged
-from fedfdp.privacy.clipping.watch import UnsupportedError
-
-log = logging.getLogger("fedfdp")
-
-Found = TypeVar("Found", covariant=True)
-HELD = 3 * 2**24  # 200 megabytes in single precision; larger chunks are no faster
+from fedfdp.privacy.clipping.job import Job, LossFn
+from fedfdp.privacy.clipping.one_by_one import loop_losses, loop_pass
+from fedfdp.privacy.clipping.plan import Plan, plan_for
+from fedfdp.privacy.clipping.refused import trainable
 
 
 @dataclass(frozen=True)
@@ -63,12 +56,12 @@ def clipped_sum(
     sizes: Sequence[int] | None = None,
     chunk: int | None = None,
 ) -> ClippedSum:
-    """Sum of per-sample gradients, each times a coefficient that keeps its norm within `clip`.
+    """Sum of per-record gradients, each times a coefficient that keeps its norm within `clip`.
 
-    `loss_fn(output, y)` gives one loss a record. `coefficient(loss, norm)` says what is wanted for one record (default
-    min(1, clip/norm)); it is evaluated one record at a time and cut to the bound. `clip` is one bound, or one a record.
-    `sizes` says that the records come from several groups, one after the other: each gradient then has a leading
-    dimension with every group's own sum. At most `chunk` records are processed at a time; the result is the same.
+    `loss_fn(output, y)` gives one loss per record. `coefficient(loss, norm)` says what is wanted for one record
+    (default min(1, clip/norm)); it is evaluated one record at a time and cut to the bound. `clip` is one bound, or one
+    per record. `sizes` says that the records come from several groups, one after the other: each gradient then has a
+    leading dimension with every group's own sum. At most `chunk` records are processed at a time, to the same result.
     """
     tune_allocator()
     _whole_precision(x.device.type)
@@ -79,9 +72,9 @@ def clipped_sum(
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     skipped = 0
     plan = plan_for(job, x, y) if batch else Plan("rules")
-    step = _step(chunk, plan, job.params)
-    alone = _vmap_or_loop if plan.how == "vmap" else loop_pass
-    for start, stop, (losses, contributions) in _parts(plan, job, x, y, step, fast=fast_pass, alone=alone):
+    step = records_at_a_time(chunk, plan, job)
+    alone = vmap_or_loop_pass if plan.how == "vmap" else loop_pass
+    for start, stop, (losses, contributions) in in_chunks(plan, job, x, y, step, together=rules_pass, alone=alone):
         rows = losses.shape[0]  # one more than there are records where a record was doubled
         norms, slack = total_norms(contributions, rows, losses)
         limits = clips if stop - start == batch or not clips.dim() else clips[start:stop]
@@ -106,7 +99,7 @@ def clipped_sum(
 
 
 def _add_up(contributions: list[Contribution], sums: Sums, c: Tensor, bad: Tensor, groups: Groups, records: int) -> int:
-    """Σ c_b·g_b by group, of the records that are not bad; how many are."""
+    """Adds Σ c_b·g_b of the records that are not bad to each group's sum; how many are bad."""
     dropped = int(bad[:records].sum())
     if dropped:
         for contribution in contributions:
@@ -122,64 +115,8 @@ def record_losses(model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor) -> Te
     if not len(x):
         return x.new_zeros(0, dtype=next(iter(params.values())).dtype)
     job = Job(model, loss_fn, params)
-    parts = _parts(plan_for(job, x, y), job, x, y, 512, fast=fast_losses, alone=alone_losses)
+    parts = in_chunks(plan_for(job, x, y), job, x, y, 512, together=rules_losses, alone=loop_losses)
     return torch.cat([losses[: stop - start] for start, stop, losses in parts])
-
-
-class _Fast(Protocol[Found]):
-    def __call__(self, job: Job, x: Tensor, y: Tensor, proven: Proven) -> Found: ...
-
-
-class _Alone(Protocol[Found]):
-    def __call__(self, job: Job, x: Tensor, y: Tensor) -> Found: ...
-
-
-def _parts(
-    plan: Plan, job: Job, x: Tensor, y: Tensor, step: int, *, fast: _Fast[Found], alone: _Alone[Found]
-) -> Iterator[tuple[int, int, Found]]:
-    """What is found for all records, a chunk at a time: from, to, and the result there, with a doubled record in it."""
-    for start in range(0, len(x), step):
-        stop = min(start + step, len(x))
-        if plan.proven is not None:
-            part = (x, y) if stop - start == len(x) else (x[start:stop], y[start:stop])
-            try:
-                found = fast(job, *_doubled(*part), plan.proven)
-            except UnsupportedError:
-                _say_otherwise(job)
-                if stop - start > RECORDS:
-                    # A model that computes otherwise for many records gets as few as it was examined with.
-                    smaller = _parts(plan, job, x[start:stop], y[start:stop], RECORDS, fast=fast, alone=alone)
-                    yield from ((start + first, start + last, part) for first, last, part in smaller)
-                    continue
-            else:
-                yield start, stop, found
-                continue
-        with unchanged(job, plan.state):
-            found = alone(job, x[start:stop], y[start:stop])
-        yield start, stop, found
-
-
-def _vmap_or_loop(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution]]:
-    try:
-        return vmap_pass(job, x, y)
-    except RuntimeError:  # a branch that was not taken before, and that torch.func does not take
-        _say_otherwise(job)
-        return loop_pass(job, x, y)
-
-
-def _doubled(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """A single record is given twice: a pass is proven for two records or more, and some models treat one otherwise."""
-    return (x, y) if x.shape[0] != 1 else (torch.cat([x, x]), torch.cat([y, y]))
-
-
-_said: set[str] = set()
-
-
-def _say_otherwise(job: Job) -> None:
-    name = type(job.model).__name__
-    if name not in _said:
-        _said.add(name)
-        log.warning("%s: some passes differ from the one that was examined; these take a few records at a time", name)
 
 
 def _clips(clip: float | Tensor, x: Tensor) -> Tensor:
@@ -195,7 +132,7 @@ def _clips(clip: float | Tensor, x: Tensor) -> Tensor:
 
 
 def _whole_precision(device: str) -> None:
-    """Raises where products would be rounded to half precision or less: norms and sums would no longer fit together."""
+    """Raises where torch rounds products to half precision: norms and sums would no longer fit together."""
     if torch.get_float32_matmul_precision() != "highest":
         found, fix = torch.get_float32_matmul_precision(), 'call torch.set_float32_matmul_precision("highest")'
         raise SettingError("torch.float32_matmul_precision", found, "private sums need whole single precision", fix)
@@ -209,13 +146,3 @@ def _groups(sizes: Sequence[int] | None, batch: int) -> Groups:
     if sum(sizes) != batch or any(size < 0 for size in sizes):
         raise SettingError("sizes", list(sizes), f"must be counts that add up to the {batch} records")
     return Groups.of(sizes)
-
-
-def _step(chunk: int | None, plan: Plan, params: Mapping[str, Tensor]) -> int:
-    """Records to process at a time: as many as keep what is held for them within HELD numbers."""
-    if chunk is not None:
-        if chunk < 1:
-            raise SettingError("chunk", chunk, "must be at least 1")
-        return chunk
-    each = plan.held if plan.how == "rules" else sum(math.prod(p.shape) for p in params.values())
-    return max(1, HELD // max(1, each))

@@ -1,4 +1,4 @@
-"""A model's layers and parameters, found at every step: nn.Module's own iterators take several times as long."""
+"""A model's layers and parameters, listed anew at every step: nn.Module's own iterators take several times as long."""
 
 from torch import nn
 
@@ -6,7 +6,7 @@ Layers = list[tuple[str, nn.Module]]
 
 
 def named_layers(model: nn.Module) -> Layers:
-    """Those of `model.named_modules()`, in its order."""
+    """The same as `model.named_modules()`, in the same order."""
     found: dict[nn.Module, str] = {}
     ahead = [("", model)]
     while ahead:
@@ -20,7 +20,7 @@ def named_layers(model: nn.Module) -> Layers:
 
 
 def trained(layers: Layers) -> dict[str, nn.Parameter]:
-    """Those of `model.named_parameters()` that require a gradient, in its order."""
+    """Those of `model.named_parameters()` that require a gradient, in the same order."""
     names: dict[nn.Parameter, str] = {}
     for name, layer in layers:
         start = f"{name}." if name else ""

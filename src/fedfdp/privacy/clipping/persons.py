@@ -1,6 +1,6 @@
-"""Clipping by person: all gradients of one person are added up first, and the sum is cut to the bound.
+"""Clipping by person: all gradients of one person are added up first, and their sum is cut to the bound.
 
-A person then moves the total by no more than the bound, however many records are theirs.
+A person then moves the total by no more than the bound, however many records they have.
 """
 
 from dataclasses import replace
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfdp.privacy.clipping.bounded import Wanted
-from fedfdp.privacy.clipping.fast import LossFn, one_loss_a_record
+from fedfdp.privacy.clipping.job import LossFn, one_loss_per_record
 from fedfdp.privacy.clipping.kernel import ClippedSum, clipped_sum
 
 
@@ -70,7 +70,7 @@ def clipped_by_person(
 
 def _summed(output: Tensor, y: Tensor, *, loss_fn: LossFn) -> Tensor:
     persons, records = y.shape[:2]
-    return one_loss_a_record(loss_fn(output, y.flatten(0, 1)), persons * records).view(persons, records).sum(1)
+    return one_loss_per_record(loss_fn(output, y.flatten(0, 1)), persons * records).view(persons, records).sum(1)
 
 
 def _by_mean(loss: Tensor, norm: Tensor, *, coefficient: Wanted, count: int) -> Tensor:

@@ -1,7 +1,7 @@
-"""What a model and its loss keep beside weights and buffers: it must not change from one record, or pass, to the next.
+"""What a model and its loss keep beside weights and buffers. It must not change from one record, or pass, to the next.
 
-Along a proven pass nothing of it matters, since every number that enters is compared. Where records go through one by
-one, this is what could carry one record into the gradient of another.
+Where records go one by one, it could carry one record into the gradient of another. Along a proven pass it could not:
+every number that enters is compared there.
 """
 
 from collections.abc import Iterator
@@ -12,25 +12,17 @@ from torch import Tensor
 
 from fedfdp.core.errors import SettingError
 from fedfdp.core.identity import digests
-from fedfdp.privacy.clipping.fast import Job
+from fedfdp.privacy.clipping.job import Job
 from fedfdp.privacy.clipping.modules import named_layers
 
 State = dict[str, str]  # a digest for each attribute and class of each layer, and for the loss
 UNREAD = "unread"
-_COUNTED_ELSEWHERE = frozenset(
-    {
-        "_parameters",
-        "_buffers",
-        "_modules",
-        "training",
-        "_flat_weights",
-        "_flat_weight_refs",
-    }  # the last two: weights again
-)
+_COUNTED_ELSEWHERE = frozenset({"_parameters", "_buffers", "_modules", "training"})
+_COUNTED_ELSEWHERE |= {"_flat_weights", "_flat_weight_refs"}  # the weights of a recurrent layer once more
 
 
 def state_of(job: Job) -> State:
-    """The state now, by the place where it is kept. What is put back after every pass is not looked at."""
+    """The state now, by the place where it is kept; without what is put back after every pass."""
     kept: dict[str, object] = {"loss": job.loss_fn}
     for name, layer in named_layers(job.model):  # also those that a pass has added
         start = f"model.{name}".rstrip(".")
@@ -45,7 +37,7 @@ def state_of(job: Job) -> State:
 
 @contextmanager
 def unchanged(job: Job, state: State | None) -> Iterator[None]:
-    """Raises where a pass leaves the state, or a parameter, other than it was: nothing of it is released then."""
+    """Raises where a pass within it changes the state or a parameter: nothing of that pass is released then."""
     before = [(name, parameter, parameter.detach().clone()) for name, parameter in job.model.named_parameters()]
     yield
     for name, parameter, copy in before:
@@ -58,7 +50,7 @@ def unchanged(job: Job, state: State | None) -> Iterator[None]:
 
 
 def check_state(job: Job, state: State | None) -> None:
-    """Raises where the state is not this one any more."""
+    """Raises where the state is no longer this one."""
     if state is None:
         return
     now = state_of(job)

@@ -3,7 +3,7 @@
 Never forms a gradient that is better left as a product, and never copies the patches of a whole batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,16 +12,15 @@ from torch.nn import functional
 
 from fedfdp.privacy.clipping.contributions import Contribution, Stored
 from fedfdp.privacy.clipping.groups import arranged
-from fedfdp.privacy.clipping.layers.patches import Options, Patches
-from fedfdp.privacy.clipping.layers.rules import by_record, wide
-from fedfdp.privacy.clipping.tape import Call, Rule
+from fedfdp.privacy.clipping.layers.patches import Geometry, Patches
+from fedfdp.privacy.clipping.layers.rule import Bound, Call, Layout, Rule, wide
 
 
 def _each(value: int | Sequence[int], count: int) -> tuple[int, ...]:
     return (value,) * count if isinstance(value, int) else tuple(value) * (count if len(value) == 1 else 1)
 
 
-class Convolution(Rule):
+class Convolution(Rule[Geometry]):
     """∂W = Σ_s g_s ⊗ patch_s over output positions s, group by group; ∂b = Σ_s g_s."""
 
     functions = (functional.conv1d, functional.conv2d, functional.conv3d)
@@ -35,7 +34,7 @@ class Convolution(Rule):
         padding: str | int | Sequence[int] = 0,
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
-    ) -> tuple[Tensor, Tensor, Tensor | None, Any]:
+    ) -> Bound[Geometry]:
         kernel = tuple(weight.shape[2:])
         dims = len(kernel)
         dilation, stride = _each(dilation, dims), _each(stride, dims)
@@ -44,35 +43,34 @@ class Convolution(Rule):
             pads = [(w // 2, w - w // 2) for w in whole]
         else:
             pads = [(p, p) for p in _each(0 if isinstance(padding, str) else padding, dims)]
-        return input, weight, bias, Options(kernel, stride, tuple(pads), dilation, groups)
+        return Bound(input, weight, bias, Geometry(kernel, stride, tuple(pads), dilation, groups))
 
-    def leading(self, input: Tensor, options: Any) -> int:
+    def leading(self, input: Tensor, options: Geometry) -> int:
         return input.dim() - len(options.kernel) - 1  # none where the input has no batch dimension
 
-    def run(self, func: Any, images_last: bool, *args: Any, **kwargs: Any) -> Tensor:
+    def run(self, func: Callable[..., Tensor], images_last: bool, *args: Any, **kwargs: Any) -> Tensor:
         """On a CPU, pooling and patches are several times faster with channels innermost, and so all that follows."""
         image = args[0] if args else kwargs.pop("input")
         if images_last and func is functional.conv2d and image.dim() == 4 and image.device.type == "cpu":
-            if image.shape[1] == 1:  # one channel is in either order; only the strides tell which is meant
+            if image.shape[1] == 1:  # one channel is in either order: only the strides say which is meant
                 image = image.contiguous()
                 image = image.as_strided(image.shape, (image.stride(0), 1, image.stride(2), image.stride(3)))
             image = image.contiguous(memory_format=torch.channels_last)
-        output: Tensor = func(image, *args[1:], **kwargs)
-        return output
+        return func(image, *args[1:], **kwargs)
 
-    def per_sample(self, call: Call, grad: Tensor, batch: int, before: int) -> dict[str, Tensor]:
+    def per_record(self, call: Call[Geometry], grad: Tensor, layout: Layout) -> dict[str, Tensor]:
         grad, found = self._by_place(call, grad), {}
         if call.weight is not None:
             patches = Patches.under(call, grad.shape[2])
             rows = arranged(patches.times(grad), patches.order)
-            found[call.weight] = _one_row(rows.reshape(len(rows), *patches.shape(grad.shape[1])), batch, before)
+            found[call.weight] = _one_row(rows.reshape(len(rows), *patches.shape(grad.shape[1])), layout)
         if call.bias is not None:
-            found[call.bias] = _one_row(grad.sum(2), batch, before)
+            found[call.bias] = _one_row(grad.sum(2), layout)
         return found
 
-    def contributions(self, call: Call, grad: Tensor, batch: int, before: int) -> list[Contribution]:
-        if call.rows != batch:
-            return [Stored(name, rows) for name, rows in self.per_sample(call, grad, batch, before).items()]
+    def contributions(self, call: Call[Geometry], grad: Tensor, layout: Layout) -> list[Contribution]:
+        if call.rows != layout.records:
+            return super().contributions(call, grad, layout)
         grad = self._by_place(call, grad)
         found: list[Contribution] = []
         if call.weight is not None:
@@ -83,11 +81,12 @@ class Convolution(Rule):
                 found.append(Stored(call.weight, patches.times(grad), patches.order))
         return found + ([Stored(call.bias, grad.sum(2))] if call.bias is not None else [])
 
-    def _by_place(self, call: Call, grad: Tensor) -> Tensor:
+    def _by_place(self, call: Call[Geometry], grad: Tensor) -> Tensor:
         return grad.reshape(call.rows, *grad.shape[-len(call.options.kernel) - 1 :]).flatten(2)
 
 
-def _one_row(rows: Tensor, batch: int, before: int) -> Tensor:
-    if len(rows) == batch:
+def _one_row(rows: Tensor, layout: Layout) -> Tensor:
+    """One row per record: the sum where a record has several images."""
+    if len(rows) == layout.records:
         return rows
-    return by_record(rows, batch, before, rows[0].numel()).sum(1).view(batch, *rows.shape[1:])
+    return layout.by_record(rows, rows[0].numel()).sum(1).view(layout.records, *rows.shape[1:])

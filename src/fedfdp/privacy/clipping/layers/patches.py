@@ -11,14 +11,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedfdp.privacy.clipping.contributions import Gram
-from fedfdp.privacy.clipping.tape import Call
+from fedfdp.privacy.clipping.layers.rule import Call
 
 COPY = 2**20  # numbers in one copy
 
 
 @dataclass(frozen=True)
-class Options:
-    """How a kernel moves over its input, one entry a dimension."""
+class Geometry:
+    """How a kernel moves over its input, with one entry per dimension."""
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
@@ -29,17 +29,17 @@ class Options:
 
 @dataclass(frozen=True)
 class Patches:
-    """The patches of `x`, (N, C, …), with channels innermost if `last`: whichever gives a copy the longer runs."""
+    """The patches of `x`, (N, C, …), with channels innermost if `last`: the order that lets a copy read longer runs."""
 
     x: Tensor
-    options: Options
+    geometry: Geometry
     out: tuple[int, ...]
     last: bool
 
     @classmethod
-    def under(cls, call: Call, places: int) -> "Patches":
+    def under(cls, call: Call[Geometry], places: int) -> "Patches":
         """The patches of a call whose output has this many positions."""
-        o: Options = call.options
+        o = call.options
         dims = len(o.kernel)
         x = call.input.reshape(call.rows, -1, *call.input.shape[-dims:])
         out = tuple(
@@ -52,12 +52,12 @@ class Patches:
 
     @property
     def width(self) -> int:
-        return self.x.shape[1] // self.options.groups
+        return self.x.shape[1] // self.geometry.groups
 
     @property
     def inner(self) -> int:
         """Numbers in one patch of one group."""
-        return self.width * math.prod(self.options.kernel)
+        return self.width * math.prod(self.geometry.kernel)
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -68,15 +68,15 @@ class Patches:
     @property
     def step(self) -> int:
         """How many records to copy at a time."""
-        return max(1, COPY // (self.inner * self.options.groups * math.prod(self.out)))
+        return max(1, COPY // (self.inner * self.geometry.groups * math.prod(self.out)))
 
     def shape(self, height: int) -> tuple[int, ...]:
         """The shape of the weight for this many output channels."""
-        return (height, self.width, *self.options.kernel)
+        return (height, self.width, *self.geometry.kernel)
 
     def copy(self, start: int, stop: int, buffer: Tensor | None = None) -> Tensor:
         """(records·groups, inner, places), in the buffer if one is given."""
-        o, part = self.options, self.x[start:stop]
+        o, part = self.geometry, self.x[start:stop]
         if any(map(any, o.pads)):
             part = functional.pad(part, [p for pair in reversed(o.pads) for p in pair])
         part = part.contiguous(memory_format=torch.channels_last if self.last else torch.contiguous_format)
@@ -96,7 +96,7 @@ class Patches:
 
     def times(self, grad: Tensor) -> Tensor:
         """Per-sample products with output gradients (N, channels, places): the weight's, up to `order`."""
-        groups, (records, channels, places) = self.options.groups, grad.shape
+        groups, (records, channels, places) = self.geometry.groups, grad.shape
         height = channels // groups
         rows = grad.new_empty(records * groups, self.inner, height)
         buffer = grad.new_empty(min(self.step, records) * groups * self.inner * places)
@@ -105,12 +105,12 @@ class Patches:
             g = grad[start:stop].reshape((stop - start) * groups, height, places).mT
             torch.bmm(self.copy(start, stop, buffer), g, out=rows[start * groups : stop * groups])
         if self.last:
-            return rows.view(records, *self.options.kernel, self.width, channels)
-        return rows.view(records, groups, self.width, *self.options.kernel, height)
+            return rows.view(records, *self.geometry.kernel, self.width, channels)
+        return rows.view(records, groups, self.width, *self.geometry.kernel, height)
 
     def gram(self, weight: str, grad: Tensor) -> Gram:
         """The same products left as factors; for a kernel in one group."""
-        kernel, dims = self.options.kernel, len(self.out)
+        kernel, dims = self.geometry.kernel, len(self.out)
         return Gram(
             weight,
             lambda start, stop: (self.copy(start, stop).mT, grad[start:stop].mT),

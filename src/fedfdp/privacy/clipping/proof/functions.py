@@ -1,21 +1,20 @@
 """Functions of torch's by name: those that a trial on random numbers can judge, and those that read no numbers at all.
 
-A function is listed if which entries of its arguments an entry of its result depends on is the same whatever the
-numbers are, so that random ones show it. What works by position (a shift, a triangle, a write to some rows) has a
-condition beside it: a trial with a few records need not reach the position that matters.
+A function can be judged if each entry of its result depends on the same entries of its arguments whatever the numbers
+are: random numbers then show which. Those of the layer rules are among them, by their registry.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-import torch
-from torch import Tensor
-
-if TYPE_CHECKING:
-    from fedfdp.privacy.clipping.rowwise import Rows
-    from fedfdp.privacy.clipping.watch import Entry
-
-Condition = Callable[["Entry", "list[Rows]"], bool]
+from fedfdp.privacy.clipping.layers.registry import REGISTERED
+from fedfdp.privacy.clipping.proof.calls import name_of
+from fedfdp.privacy.clipping.proof.conditions import (
+    Condition,
+    always,
+    records_first,
+    rolls_within_records,
+    scatters_within_records,
+    triangle_within_records,
+    writes_to_all_records,
+)
 
 _POINTWISE = """
 abs absolute acos acosh add addcdiv addcmul angle asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or
@@ -49,17 +48,17 @@ reshape_as select split split_with_sizes squeeze stack swapaxes swapdims t take_
 unbind unflatten unsqueeze view view_as view_as_complex view_as_real vstack
 """
 _PRODUCTS = """
-__matmul__ __rmatmul__ addbmm addmm addmv baddbmm bmm cdist chain_matmul einsum inner kron linalg_matmul linear
-matmul mm multi_dot mv outer scaled_dot_product_attention tensordot
+__matmul__ __rmatmul__ addbmm addmm addmv baddbmm bmm cdist chain_matmul einsum inner kron linalg_matmul matmul
+mm multi_dot mv outer scaled_dot_product_attention tensordot
 """
 _LAYERS = """
-batch_norm bilinear channel_shuffle embedding group_norm instance_norm layer_norm native_channel_shuffle rms_norm
+batch_norm bilinear channel_shuffle instance_norm native_channel_shuffle rms_norm
 """
 _OVER_PLACES = """
 adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d
-affine_grid avg_pool1d avg_pool2d avg_pool3d conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
-fold grid_sample im2col interpolate local_response_norm lp_pool1d lp_pool2d max_pool1d max_pool1d_with_indices
-max_pool2d max_pool2d_with_indices max_pool3d max_pool3d_with_indices pixel_shuffle pixel_unshuffle unfold upsample
+affine_grid avg_pool1d avg_pool2d avg_pool3d conv_transpose1d conv_transpose2d conv_transpose3d fold grid_sample im2col
+interpolate local_response_norm lp_pool1d lp_pool2d max_pool1d max_pool1d_with_indices max_pool2d
+max_pool2d_with_indices max_pool3d max_pool3d_with_indices pixel_shuffle pixel_unshuffle unfold upsample
 upsample_bilinear upsample_nearest
 """
 _LOSSES = """
@@ -82,7 +81,7 @@ def _named(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
-# Nothing of these depends on a tensor's numbers.
+# Their results depend on no number of a tensor, only on its shape, type and place.
 SHAPE_ONLY = _named(
     "empty_like full_like new_empty new_full new_ones new_zeros ones_like rand_like randn_like zeros_like"
 )
@@ -94,78 +93,28 @@ METADATA = _named(
     ndim ndimension nelement numel output_nr requires_grad requires_grad= result_type shape size storage_offset stride
     """
 )
-# The same value: whether it is copied on the way may differ with the number of records.
+# They give the same value. Whether it is copied on the way may differ with the number of records.
 UNCHANGED = _named("alias bfloat16 clone contiguous cpu double float half requires_grad_ to type type_as")
-# They give memory as it is.
+# They give memory as it is, with whatever was in it.
 UNWRITTEN = _named("empty empty_like new_empty")
-# They make a tensor of numbers that come from elsewhere.
+# They make a tensor of numbers that come from outside torch.
 FOREIGN = _named("as_tensor asarray from_file from_numpy frombuffer tensor")
 
 
-def _always(entry: "Entry", places: "list[Rows]") -> bool:
-    return True
-
-
-def _records_first(entry: "Entry", places: "list[Rows]") -> bool:
-    """What looks at neighbouring places, at a distance that a trial may not reach, must not do so across records."""
-    return all(place.dim == 0 for place in places)
-
-
-def _argument(entry: "Entry", position: int, name: str) -> object:
-    return entry.args[position] if len(entry.args) > position else (entry.kwargs or {}).get(name)
-
-
-def _rolls_within_records(entry: "Entry", places: "list[Rows]") -> bool:
-    dims, count = _argument(entry, 2, "dims"), entry.args[0].dim()
-    named = (dims,) if isinstance(dims, int) else dims
-    return isinstance(named, (tuple, list)) and all(dim % count != place.dim for dim in named for place in places)
-
-
-def _triangle_within_records(entry: "Entry", places: "list[Rows]") -> bool:
-    return all(place.dim < entry.args[0].dim() - 2 for place in places)
-
-
-def _scatters_within_records(entry: "Entry", places: "list[Rows]") -> bool:
-    dim, count = _argument(entry, 1, "dim"), entry.args[0].dim()
-    return isinstance(dim, int) and all(dim % max(count, 1) != place.dim for place in places)
-
-
-def _writes_to_all_records(entry: "Entry", places: "list[Rows]") -> bool:
-    """An assignment by index takes the dimension of the records, and those before it, whole."""
-    target, given = entry.args[0], entry.args[1]
-    index = given if isinstance(given, tuple) else (given,)
-    dims = {place.dim for place in places}
-    taken = sum(item.dim() if _mask(item) else item is not None and item is not Ellipsis for item in index)
-    at = 0
-    for item in index:
-        if item is Ellipsis:
-            at += target.dim() - taken
-        elif _mask(item):
-            at += item.dim()
-        elif item is not None:
-            if at in dims and not (type(item) is slice and item == slice(None)):
-                return False
-            at += 1
-    return True
-
-
-def _mask(item: object) -> bool:
-    return isinstance(item, Tensor) and item.dtype == torch.bool
-
-
 _LISTS = (_POINTWISE, _COPIES, _ALONG_DIMENSIONS, _MOVES, _PRODUCTS, _LAYERS, _LOSSES, _DRAWN, _CREATED)
-_CONDITIONS: dict[str, Condition] = {
-    "roll": _rolls_within_records,
-    "tril": _triangle_within_records,
-    "triu": _triangle_within_records,
-    "scatter": _scatters_within_records,
-    "scatter_add": _scatters_within_records,
-    "__setitem__": _writes_to_all_records,
+_JUDGED: dict[str, Condition] = {
+    **{name: always for names in _LISTS for name in names.split()},
+    **dict.fromkeys(_OVER_PLACES.split(), records_first),
+    **{name_of(function): met for rule, met in REGISTERED for function in rule.functions},
+    "roll": rolls_within_records,
+    "tril": triangle_within_records,
+    "triu": triangle_within_records,
+    "scatter": scatters_within_records,
+    "scatter_add": scatters_within_records,
+    "__setitem__": writes_to_all_records,
 }
-_KNOWN: dict[str, Condition] = {name: _always for names in _LISTS for name in names.split()}
-_KNOWN |= dict.fromkeys(_OVER_PLACES.split(), _records_first) | _CONDITIONS
 
 
 def condition(name: str) -> Condition | None:
     """What must hold for a trial of this function to count; None where no trial does."""
-    return _KNOWN.get(name) or _KNOWN.get(name.removesuffix("_"))
+    return _JUDGED.get(name) or _JUDGED.get(name.removesuffix("_"))

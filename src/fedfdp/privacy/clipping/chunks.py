@@ -1,0 +1,105 @@
+"""Takes the records of a batch through a model a chunk at a time, the way its plan says.
+
+A chunk that does not follow the proven pass is repeated with fewer records, and in the end one by one. Its first result
+is dropped: nothing of a pass that was not proven is used.
+"""
+
+import logging
+import math
+from collections.abc import Iterator
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from fedfdp.core.errors import SettingError
+from fedfdp.privacy.clipping.by_rules import Proven
+from fedfdp.privacy.clipping.contributions import Contribution
+from fedfdp.privacy.clipping.job import Job
+from fedfdp.privacy.clipping.made_up import RECORDS
+from fedfdp.privacy.clipping.one_by_one import loop_pass, vmap_pass
+from fedfdp.privacy.clipping.plan import Plan
+from fedfdp.privacy.clipping.proof.calls import UnsupportedError
+from fedfdp.privacy.clipping.state import unchanged
+
+log = logging.getLogger("fedfdp")
+
+HELD = 3 * 2**24  # numbers: 200 megabytes in single precision; larger chunks are no faster
+
+Found = TypeVar("Found", covariant=True)
+
+
+class Together(Protocol[Found]):
+    """What is found for all records in one pass by the rules."""
+
+    def __call__(self, job: Job, x: Tensor, y: Tensor, proven: Proven) -> Found: ...
+
+
+class Alone(Protocol[Found]):
+    """The same, with a pass for each record."""
+
+    def __call__(self, job: Job, x: Tensor, y: Tensor) -> Found: ...
+
+
+def in_chunks(
+    plan: Plan, job: Job, x: Tensor, y: Tensor, step: int, *, together: Together[Found], alone: Alone[Found]
+) -> Iterator[tuple[int, int, Found]]:
+    """(start, stop, what is found for the records from start to stop), until all records are done.
+
+    A single record goes through the rules twice, so what is found may be for one record more than there are.
+    """
+    for start in range(0, len(x), step):
+        stop = min(start + step, len(x))
+        if plan.proven is not None:
+            part = (x, y) if stop - start == len(x) else (x[start:stop], y[start:stop])
+            try:
+                found = together(job, *_two_at_least(*part), plan.proven)
+            except UnsupportedError:
+                _say_otherwise(job)
+                if stop - start > RECORDS:
+                    # A model that computes otherwise for many records gets as few as it was examined with.
+                    smaller = in_chunks(
+                        plan, job, x[start:stop], y[start:stop], RECORDS, together=together, alone=alone
+                    )
+                    yield from ((start + first, start + last, part) for first, last, part in smaller)
+                    continue
+            else:
+                yield start, stop, found
+                continue
+        with unchanged(job, plan.state):
+            found = alone(job, x[start:stop], y[start:stop])
+        yield start, stop, found
+
+
+def records_at_a_time(chunk: int | None, plan: Plan, job: Job) -> int:
+    """The chunk that was asked for, or as many records as keep what is held for them within HELD numbers."""
+    if chunk is not None:
+        if chunk < 1:
+            raise SettingError("chunk", chunk, "must be at least 1")
+        return chunk
+    each = plan.held if plan.how == "rules" else sum(math.prod(p.shape) for p in job.params.values())
+    return max(1, HELD // max(1, each))
+
+
+def vmap_or_loop_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution]]:
+    """Through torch.func, or in a loop where the model takes a branch that torch.func does not."""
+    try:
+        return vmap_pass(job, x, y)
+    except RuntimeError:
+        _say_otherwise(job)
+        return loop_pass(job, x, y)
+
+
+def _two_at_least(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """A single record is given twice: a pass is proven for two records or more, and some models treat one otherwise."""
+    return (x, y) if x.shape[0] != 1 else (torch.cat([x, x]), torch.cat([y, y]))
+
+
+_said: set[str] = set()
+
+
+def _say_otherwise(job: Job) -> None:
+    name = type(job.model).__name__
+    if name not in _said:
+        _said.add(name)
+        log.warning("%s: some passes differ from the one that was examined; these take a few records at a time", name)

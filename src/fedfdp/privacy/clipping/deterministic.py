@@ -1,0 +1,59 @@
+"""A mode of torch in which nothing is drawn: dropout gives its input and random numbers are constants.
+
+Passes can then be compared with each other. Never touches the model.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from fedfdp.privacy.clipping.layers.in_steps import IN_STEPS
+from fedfdp.privacy.clipping.proof.calls import Function
+
+_DROPOUTS = {
+    functional.dropout,
+    functional.dropout1d,
+    functional.dropout2d,
+    functional.dropout3d,
+    functional.alpha_dropout,
+    functional.feature_alpha_dropout,
+}
+_DRAWS = {
+    *(torch.rand, torch.randn, torch.rand_like, torch.randn_like, torch.normal, torch.bernoulli),
+    *(Tensor.bernoulli, Tensor.bernoulli_, Tensor.normal_, Tensor.uniform_, Tensor.exponential_),
+}
+_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+
+
+class Deterministic(TorchFunctionMode):
+    """Nothing is drawn in calls made within it."""
+
+    def __torch_function__(
+        self, func: Function, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
+        kwargs = kwargs or {}
+        if func in IN_STEPS:
+            with self:
+                return IN_STEPS[func](*args, **kwargs)
+        if func in _DROPOUTS:
+            return _undropped(func, args, kwargs)
+        if func is functional.scaled_dot_product_attention:
+            return func(**{**dict(zip(_ATTENTION, args, strict=False)), **kwargs, "dropout_p": 0.0})
+        result = func(*args, **kwargs)
+        if func in _DRAWS and isinstance(result, Tensor) and result.is_floating_point():
+            return result.fill_(0.5)
+        return result
+
+
+def _undropped(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """What dropout is given; as a copy where dropout makes one."""
+    given: Tensor = args[0]
+    before, version = given.clone(), given._version
+    if id(func(*args, **kwargs)) != id(given):
+        return before
+    if given._version != version:  # in place
+        given.copy_(before)
+    return given

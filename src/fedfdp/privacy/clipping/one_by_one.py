@@ -1,0 +1,109 @@
+"""Per-record gradients of any model, each record as a batch of its own: by torch.func, or a loop where that cannot.
+
+Slower than the rules, and never wrong about which record a gradient belongs to: a record meets no other one within a
+pass. state.py checks that none is left behind for the next.
+"""
+
+import random
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad_and_value, vmap
+from torch.overrides import TorchFunctionMode
+
+from fedfdp.privacy.clipping.contributions import Contribution, Stored
+from fedfdp.privacy.clipping.job import Job, one_loss_per_record
+from fedfdp.privacy.clipping.proof.calls import Function, name_of
+from fedfdp.privacy.clipping.proof.functions import UNWRITTEN
+from fedfdp.privacy.clipping.undo import changes_undone
+
+_INTO_MEMORY = {"set_", "data=", "resize_", "resize_as_", "as_strided", "as_strided_", "untyped_storage"}
+
+
+class _Clean(TorchFunctionMode):
+    """New memory holds zeros, not what other records left there.
+
+    With `vectorised`, functions that reach past a tensor into its memory are refused: under torch.func that memory
+    holds all records.
+    """
+
+    def __init__(self, *, vectorised: bool = False) -> None:
+        super().__init__()
+        self._vectorised = vectorised
+
+    def __torch_function__(
+        self, func: Function, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
+        name = name_of(func)
+        if self._vectorised and name in _INTO_MEMORY:
+            raise RuntimeError(f"{name} reaches past the record")
+        result = func(*args, **(kwargs or {}))
+        return result.zero_() if name in UNWRITTEN and isinstance(result, Tensor) else result
+
+
+def vmap_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution]]:
+    """Losses and gradients of all records at once, through torch.func's vectorised gradient."""
+    buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}
+
+    def loss(weights: dict[str, Tensor], record: Tensor, target: Tensor) -> Tensor:
+        output = functional_call(job.model, {**weights, **buffers}, (record[None],))
+        return one_loss_per_record(job.loss_fn(output, target[None]), 1)[0]
+
+    weights = {name: parameter.detach() for name, parameter in job.params.items()}
+    each = vmap(grad_and_value(loss), in_dims=(None, 0, 0), randomness="different")
+    with changes_undone(job.layers), warnings.catch_warnings(), _Clean(vectorised=True):
+        # vmap runs operations without a batched form one by one. The log has said so.
+        warnings.filterwarnings("ignore", message="There is a performance drop")
+        grads, losses = each(weights, x.detach(), y)
+    return losses.detach(), [Stored(name, rows.detach()) for name, rows in grads.items()]
+
+
+def loop_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution]]:
+    """Losses and gradients record by record through plain autograd: works for every model that trains at all."""
+    stores = {name: torch.zeros(len(x), *p.shape, dtype=p.dtype, device=p.device) for name, p in job.params.items()}
+    losses = []
+    for i in _with_draws_of_their_own(len(x)):
+        weights = {name: parameter.detach().requires_grad_() for name, parameter in job.params.items()}
+        buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}
+        with changes_undone(job.layers), torch.enable_grad(), _Clean():
+            output = functional_call(job.model, {**weights, **buffers}, (x[i : i + 1].detach().clone(),))
+            loss = one_loss_per_record(job.loss_fn(output, y[i : i + 1].clone()), 1)[0]
+        losses.append(loss.detach())
+        if loss.requires_grad:
+            grads = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
+            for store, grad in zip(stores.values(), grads, strict=True):
+                if grad is not None:
+                    store[i] = grad
+    return torch.stack(losses), [Stored(name, rows) for name, rows in stores.items()]
+
+
+def loop_losses(job: Job, x: Tensor, y: Tensor) -> Tensor:
+    """One loss per record, each in a pass of its own."""
+    losses = []
+    for i in _with_draws_of_their_own(len(x)):
+        with changes_undone(job.layers), torch.no_grad(), _Clean():
+            losses.append(job.losses(x[i : i + 1].clone(), y[i : i + 1].clone()))
+    return torch.cat(losses)
+
+
+def _with_draws_of_their_own(records: int) -> Iterator[int]:
+    """The records' numbers. Before each, torch, numpy and Python are seeded for that record.
+
+    A model that sets a seed by one record would otherwise reach the draws of the next.
+    """
+    seeds = torch.randint(2**31, (records,)).tolist()
+    before = torch.default_generator.get_state(), np.random.get_state(), random.getstate()
+    try:
+        for i, seed in enumerate(seeds):
+            torch.default_generator.manual_seed(seed)
+            np.random.seed(seed)
+            random.seed(seed)
+            yield i
+    finally:
+        torch.default_generator.set_state(before[0])
+        np.random.set_state(before[1])
+        random.setstate(before[2])

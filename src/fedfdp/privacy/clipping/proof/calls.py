@@ -1,0 +1,145 @@
+"""The calls of a forward pass as data: what each reads and makes, in one pass that was seen or in any like it.
+
+Only describes. What a call means for privacy is decided in prove.py, and a pass is observed by watcher.py.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+Function = Callable[..., object]  # a function of torch's
+Arguments = tuple[object, ...]
+Keywords = Mapping[str, object]
+Key = tuple[object, ...]  # a call's arguments as something to compare: tensors as references, all else by value
+
+SIZES_KEPT = 256  # batch sizes for which the expected calls are kept
+
+
+class UnsupportedError(Exception):
+    """The layer rules do not cover this pass. It is done another way."""
+
+
+class OtherPassError(UnsupportedError):
+    """The pass makes other calls than the one that was proven."""
+
+
+class Reference(NamedTuple):
+    """Which value a tensor is: ("value", number), ("own", a parameter's or buffer's name), ("outside", number)."""
+
+    kind: str
+    name: int | str
+
+
+class Size(NamedTuple):
+    """A whole number that depends on the number of records B: fixed + each·B."""
+
+    fixed: int
+    each: int
+
+    def at(self, batch: int) -> int:
+        return self.fixed + self.each * batch
+
+
+@dataclass
+class TracedCall:
+    """One call of a pass that was traced."""
+
+    func: Function
+    key: Key
+    made: tuple[Reference, ...]  # its results
+    shapes: tuple[tuple[int, ...], ...]
+    shared: bool  # whether the first result lies in the first argument's memory
+    args: Arguments
+    kwargs: Keywords
+    changed: tuple[Reference, ...]  # arguments that the call writes to
+
+
+class ExpectedCall(NamedTuple):
+    """One call of a proven pass."""
+
+    func: Function
+    key: object
+    shapes: object
+    shared: bool | None  # whether the result is a view of the first argument; None where nothing writes to either
+
+
+@dataclass
+class Program:
+    """A proven pass: its calls, with a Size for what grows with the records, and the numbers from outside."""
+
+    calls: list[ExpectedCall]
+    outside: list[Tensor]
+    _filled: dict[int, list[ExpectedCall]] = field(default_factory=dict)
+
+    def at(self, batch: int) -> list[ExpectedCall]:
+        """The calls for this many records."""
+        found = self._filled.get(batch)
+        if found is None:
+            if len(self._filled) >= SIZES_KEPT:
+                self._filled.clear()
+            found = self._filled[batch] = [
+                ExpectedCall(call.func, at(call.key, batch), at(call.shapes, batch), call.shared) for call in self.calls
+            ]
+        return found
+
+
+def at(pattern: object, batch: int) -> object:
+    """A key or a shape with its sizes filled in for this many records."""
+    if type(pattern) is tuple:
+        return tuple([at(part, batch) for part in pattern])
+    return pattern.at(batch) if type(pattern) is Size else pattern
+
+
+def references(key: object) -> Iterator[Reference]:
+    """The references in a key, in order."""
+    if type(key) is Reference:
+        yield key
+    elif type(key) is tuple:
+        for part in key:
+            yield from references(part)
+
+
+def tensors_in(value: object) -> Iterator[Tensor]:
+    """Every tensor in a value, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from tensors_in(part)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from tensors_in(part)
+    elif type(value) is slice:
+        yield from tensors_in((value.start, value.stop, value.step))
+
+
+def first_shares_memory(args: Arguments, result: object) -> bool:
+    """Whether the result begins where the first argument does."""
+    first = args[0] if args else None
+    return isinstance(first, Tensor) and isinstance(result, Tensor) and result.data_ptr() == first.data_ptr()
+
+
+def same_numbers(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are alike in shape, type and every number; NaN counts as equal to NaN."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+@cache
+def name_of(func: Function) -> str:
+    """The name of a function of torch's. A property has its own name, with `=` behind it where it is set.
+
+    A function from elsewhere has its module before its name, so that it cannot pass for one of torch's.
+    """
+    name = str(getattr(func, "__name__", ""))
+    if name in ("__get__", "__set__"):
+        owner = str(getattr(getattr(func, "__self__", None), "__name__", ""))
+        return owner if name == "__get__" else f"{owner}="
+    home = str(getattr(func, "__module__", None) or "torch")
+    own = home.startswith("torch._ops.aten") if home.startswith("torch._ops") else home.partition(".")[0] == "torch"
+    return name if own or home == "builtins" else f"{home}.{name}"

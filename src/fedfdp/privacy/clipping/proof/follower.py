@@ -1,0 +1,60 @@
+"""Compares a forward pass with a proven one, call by call, and ends it where they differ.
+
+Sizes may grow with the number of records as they did when the pass was proven. Numbers from outside (tensors that are
+neither input, parameter nor buffer) must be the same.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from torch import Tensor
+
+from fedfdp.privacy.clipping.proof.calls import (
+    Arguments,
+    Function,
+    Key,
+    Keywords,
+    OtherPassError,
+    Program,
+    first_shares_memory,
+    name_of,
+    same_numbers,
+)
+from fedfdp.privacy.clipping.proof.watcher import Own, Watcher
+
+
+class Follower(Watcher):
+    """Follows the program of a proven pass for this many records."""
+
+    def __init__(
+        self, own: Own, trained: Mapping[int, str], inputs: Iterable[Tensor], program: Program, batch: int
+    ) -> None:
+        self._calls, self._next, self._constants = program.at(batch), 0, program.outside
+        super().__init__(own, trained, inputs)
+
+    def entered(self, number: int, tensor: Tensor) -> None:
+        if number >= len(self._constants):
+            raise OtherPassError("another tensor from outside enters")
+        if not same_numbers(tensor.detach(), self._constants[number]):
+            raise OtherPassError("a tensor from outside holds other numbers than before")
+
+    def expect(self, func: Function, key: Key) -> None:
+        if self._next >= len(self._calls):
+            raise OtherPassError(f"{name_of(func)} is called beyond what was examined")
+        call = self._calls[self._next]
+        if call.func != func or call.key != key:
+            raise OtherPassError(f"{name_of(func)} is called otherwise than when it was examined")
+
+    def note(self, func: Function, key: Key, result: object, args: Arguments, kwargs: Keywords) -> None:
+        call = self._calls[self._next]
+        self._next += 1
+        self.written()
+        found = self.numbered(result)
+        if tuple([tuple(tensor.shape) for _, tensor in found]) != call.shapes:
+            raise OtherPassError(f"{name_of(func)} gives other shapes than expected")
+        if call.shared is not None and first_shares_memory(args, result) != call.shared:
+            raise OtherPassError(f"{name_of(func)} gives a view where it gave a copy, or the other way round")
+
+    def ended(self) -> None:
+        """Raises if the proven pass goes on."""
+        if self._next != len(self._calls):
+            raise OtherPassError("the pass ends earlier than when it was examined")

@@ -1,0 +1,188 @@
+"""Proves of a traced pass that no call lets records meet, and finds where each value keeps its records.
+
+Each call is judged by itself. A function that a trial on random numbers can judge is tried (trial.py); the results of
+any other are taken to mix the records. Weights and records at hand decide nothing.
+"""
+
+import torch
+from torch import Tensor
+
+from fedfdp.privacy.clipping.proof.calls import (
+    ExpectedCall,
+    Key,
+    Program,
+    Reference,
+    Size,
+    TracedCall,
+    UnsupportedError,
+    name_of,
+    references,
+    same_numbers,
+)
+from fedfdp.privacy.clipping.proof.functions import SHAPE_ONLY, condition
+from fedfdp.privacy.clipping.proof.places import Mixed, Order, Place, Rows, Shape
+from fedfdp.privacy.clipping.proof.tracer import Tracer
+from fedfdp.privacy.clipping.proof.trial import Trial
+
+
+def prove(one: Tracer, other: Tracer, sizes: tuple[int, int], inputs: int) -> tuple[Program, dict[Reference, Place]]:
+    """The pass as a program for any number of records, and where each of its values keeps them.
+
+    `one` and `other` are the same pass traced with two numbers of records. The first `inputs` values are the records'.
+    """
+    if len(one.calls) != len(other.calls):
+        raise UnsupportedError("the model makes other calls for more records")
+    if len(one.outside) != len(other.outside) or not all(map(same_numbers, one.outside, other.outside)):
+        raise UnsupportedError("numbers from outside change from pass to pass, or with the number of records")
+    proof = _Proof(one, other, sizes)
+    for number in range(inputs):
+        proof.places[Reference("value", number)] = Rows(0, 1, 1)
+    calls = [proof.judged(first, second) for first, second in zip(one.calls, other.calls, strict=True)]
+    return Program(calls, one.outside), proof.places
+
+
+class _Proof:
+    def __init__(self, one: Tracer, other: Tracer, sizes: tuple[int, int]) -> None:
+        self.one, self.other, self.sizes = one, other, sizes
+        self.writes = {_memory(one.samples[changed]) for call in one.calls for changed in call.changed}
+        self.places: dict[Reference, Place] = {}
+
+    def judged(self, first: TracedCall, second: TracedCall) -> ExpectedCall:
+        """One call of both passes as it is expected from now on, once its results have their places."""
+        name = name_of(first.func)
+        if (first.func, first.made, first.changed) != (second.func, second.made, second.changed):
+            raise UnsupportedError(f"{name}: other calls are made for more records")
+        if (shared := first.shared if self._written(first) else None) is not None and second.shared != shared:
+            raise UnsupportedError(f"{name}: a view for some numbers of records, a copy for others")
+        key = self._merged_all(first.key, second.key, name)
+        if len(first.shapes) != len(second.shapes):
+            raise _varies(name)
+        shapes = tuple([self._merged_shape(a, b, name) for a, b in zip(first.shapes, second.shapes, strict=True)])
+        self._place_results(first, key, shapes, name)
+        return ExpectedCall(first.func, key, shapes, shared)
+
+    def _written(self, call: TracedCall) -> bool:
+        """Whether anything writes to the call's first argument or result: then it matters if they share memory."""
+        first = next(references(call.key), None)
+        values = [self.one.samples[r] for r in (first, *call.made) if r in self.one.samples]
+        spans = [_memory(value) for value in values]
+        return any(start < last and begin < end for start, end in spans for begin, last in self.writes)
+
+    def _merged_all(self, ones: Key, others: Key, name: str) -> Key:
+        """The same key in both passes, with a Size where a whole number differs."""
+        if len(ones) != len(others):
+            raise _varies(name)
+        return tuple([self._merged(a, b, name) for a, b in zip(ones, others, strict=True)])
+
+    def _merged(self, one: object, other: object, name: str) -> object:
+        if type(one) is tuple and type(other) is tuple:
+            return self._merged_all(one, other, name)
+        if one is other or one == other:
+            return one
+        if type(one) is int and type(other) is int:
+            return self._merged_size(one, other, name)
+        raise _varies(name)
+
+    def _merged_size(self, one: int, other: int, name: str) -> int | Size:
+        if one == other:
+            return one
+        each, rest = divmod(one - other, self.sizes[0] - self.sizes[1])
+        if rest:
+            raise _varies(name)
+        return Size(one - each * self.sizes[0], each)
+
+    def _merged_shape(self, one: tuple[int, ...], other: tuple[int, ...], name: str) -> Shape:
+        if len(one) != len(other):
+            raise _varies(name)
+        return tuple([self._merged_size(a, b, name) for a, b in zip(one, other, strict=True)])
+
+    def _place_results(self, call: TracedCall, key: Key, shapes: tuple[Shape, ...], name: str) -> None:
+        """Says of every result where it keeps its records; raises where records could leave the pass or its values."""
+        read = list(dict.fromkeys(references(call.key)))
+        with_records = [reference for reference in read if self.places.get(reference) is not None]
+        if not call.made and not call.changed:
+            if with_records:
+                raise UnsupportedError(
+                    f"{name}: a number that depends on the records is used outside the model's tensors"
+                )
+            return
+        if all(reference in read for reference in call.made) and not call.changed:
+            return  # it gives an argument as it is
+        places = self._find(call, key, shapes, name, read, with_records)
+        for reference, place in zip((*call.made, *call.changed), places, strict=True):
+            if reference not in call.changed:
+                self.places[reference] = place
+            elif isinstance(place, Mixed) or place != self.places.get(reference) or self._meets(reference, place):
+                # Other values may share its memory: where they keep their records must not change.
+                raise UnsupportedError(f"{name}: records are written where none, or others, are kept")
+
+    def _meets(self, reference: Reference, place: Place) -> bool:
+        """Whether records are written into memory that also is a value without records, or the other way round."""
+        first, last = _memory(self.one.samples[reference])
+        for other, sample in self.one.samples.items():
+            if other.kind == "value" and other not in self.places:
+                continue  # it is made later, from values that are judged then
+            start, end = _memory(sample)
+            if start < last and first < end and (self.places.get(other) is None) != (place is None):
+                return True
+        return False
+
+    def _find(
+        self,
+        call: TracedCall,
+        key: Key,
+        shapes: tuple[Shape, ...],
+        name: str,
+        read: list[Reference],
+        with_records: list[Reference],
+    ) -> list[Place]:
+        """The places of the call's results, then of the arguments that it changes."""
+        expected = (*shapes, *[self._shape_of(reference) for reference in call.changed])
+        if name in SHAPE_ONLY:
+            with_records = [reference for reference in with_records if isinstance(self.places.get(reference), Mixed)]
+        if not with_records and not _grows(key) and not _grows(expected):
+            return [None] * len(expected)
+        if mixed := next((p for r in with_records if isinstance(p := self.places.get(r), Mixed)), None):
+            return [mixed] * len(expected)
+        if name == "arange" and expected == ((Size(0, 1),),) and _counts(self.one.samples[call.made[0]]):
+            return [Order()]
+        if any(isinstance(self.places.get(r), Order) for r in with_records) and not self._picks(key, name):
+            return [Mixed(f"{name}: the places of records in the batch are used")] * len(expected)
+        met = condition(name)
+        if met is None or not met(call, [place for r in read if isinstance(place := self.places.get(r), Rows)]):
+            return [Mixed(f"{name}: not known to keep records apart")] * len(expected)
+        tried = Trial(call, key, {r: (self.one.samples[r], self.places.get(r)) for r in read})
+        return tried.places(expected)
+
+    def _shape_of(self, reference: Reference) -> Shape:
+        one, other = (tuple(traced.samples[reference].shape) for traced in (self.one, self.other))
+        return self._merged_shape(one, other, "a shape")
+
+    def _picks(self, key: Key, name: str) -> bool:
+        """Whether a call is x[arange(B), …] on a value whose first dimension is the records."""
+        if name != "__getitem__" or not isinstance(key[0], Reference) or self.places.get(key[0]) != Rows(0, 1, 1):
+            return False
+        index = key[1]
+        if type(index) is not tuple or not index:
+            return False
+        return [r for r in references(index) if isinstance(self.places.get(r), Order)] == [index[0]]
+
+
+def _varies(name: str) -> UnsupportedError:
+    return UnsupportedError(f"{name}: an argument depends on the number of records, or on chance")
+
+
+def _memory(sample: Tensor) -> tuple[int, int]:
+    """The memory that a tensor is a part of, from and to."""
+    storage = sample.untyped_storage()
+    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+
+
+def _counts(sample: Tensor) -> bool:
+    return torch.equal(sample, torch.arange(len(sample), device=sample.device))
+
+
+def _grows(pattern: object) -> bool:
+    if type(pattern) is tuple:
+        return any(map(_grows, pattern))
+    return type(pattern) is Size

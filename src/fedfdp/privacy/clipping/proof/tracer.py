@@ -1,0 +1,58 @@
+"""Writes a forward pass down, with a sample of every value, so that it can be proven."""
+
+from collections.abc import Iterable, Mapping
+
+from torch import Tensor
+
+from fedfdp.privacy.clipping.proof.calls import (
+    Arguments,
+    Function,
+    Key,
+    Keywords,
+    Reference,
+    TracedCall,
+    first_shares_memory,
+    name_of,
+)
+from fedfdp.privacy.clipping.proof.watcher import Own, Watcher
+
+
+class Tracer(Watcher):
+    """The calls of a pass, the values in them, and the numbers that came from outside."""
+
+    def __init__(self, own: Own, trained: Mapping[int, str], inputs: Iterable[Tensor]) -> None:
+        self.calls: list[TracedCall] = []
+        self.samples: dict[Reference, Tensor] = {}
+        self.outside: list[Tensor] = []
+        super().__init__(own, trained, inputs)
+
+    def mark(self, tensor: Tensor) -> Reference:
+        reference = super().mark(tensor)
+        self.samples[reference] = tensor.detach()
+        return reference
+
+    def reference(self, tensor: Tensor) -> Reference:
+        reference = super().reference(tensor)
+        self.samples.setdefault(reference, tensor.detach())
+        return reference
+
+    def entered(self, number: int, tensor: Tensor) -> None:
+        self.outside.append(tensor.detach().clone())
+
+    def note(self, func: Function, key: Key, result: object, args: Arguments, kwargs: Keywords) -> None:
+        written = self.written()
+        if _writes(name_of(func)):  # also where the version does not show it, as with set_
+            written += [tensor for tensor in (*args[:1], kwargs.get("out")) if isinstance(tensor, Tensor)]
+        changed = tuple(dict.fromkeys(self.reference(tensor) for tensor in written))
+        found = self.numbered(result)
+        shapes = tuple([tuple(tensor.shape) for _, tensor in found])
+        made = tuple([reference for reference, _ in found])
+        shared = first_shares_memory(args, result)
+        self.calls.append(TracedCall(func, key, made, shapes, shared, args, kwargs, changed))
+
+
+def _writes(name: str) -> bool:
+    """Whether a function changes its first argument, going by its name."""
+    if name.startswith("__"):
+        return name == "__setitem__" or (name.startswith("__i") and name not in ("__index__", "__int__", "__invert__"))
+    return name.endswith(("_", "=")) and name not in ("requires_grad_", "requires_grad=")

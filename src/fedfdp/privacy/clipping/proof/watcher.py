@@ -1,0 +1,152 @@
+"""Watches the calls of a forward pass: which value each tensor is, and whether every write to it was seen.
+
+Two passes are the same if they make the same calls in the same order, on the same values, with the same arguments.
+`Tracer` writes a pass down, `Follower` compares a pass with a proven one.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedfdp.privacy.clipping.proof.calls import (
+    Arguments,
+    Function,
+    Key,
+    Keywords,
+    Reference,
+    UnsupportedError,
+    tensors_in,
+)
+
+Own = Mapping[int, tuple[str, Tensor]]  # the model's parameters and buffers, with their names, by id
+
+_PLAIN = frozenset({int, float, str, type(None), complex, torch.dtype, torch.device, torch.layout, torch.memory_format})
+_MARK = "_fedfdp_value"  # the attribute of a tensor that says which value it is
+
+
+class Watcher:
+    """What the tracer and the follower share. `inputs` are the records and their targets: the first values."""
+
+    def __init__(self, own: Own, trained: Mapping[int, str], inputs: Iterable[Tensor]) -> None:
+        self._own, self.trained = own, trained
+        self._token = object()  # marks of another pass say nothing in this one
+        self._values = 0
+        self._outside: dict[int, tuple[Reference, Tensor]] = {}  # the tensor is held so that its id stays its own
+        self._versions = {number: tensor._version for number, (_, tensor) in own.items()}
+        self._written: dict[int, int] = {}  # by memory: the version that the calls seen so far have left
+        self.used: list[str] = []  # trained parameters among the arguments of the last call
+        self.given: list[tuple[Tensor, int]] = []  # its tensors, with their versions before it
+        for tensor in inputs:
+            self.mark(tensor)
+
+    def mark(self, tensor: Tensor) -> Reference:
+        """Gives the next number to a value that is new."""
+        reference = Reference("value", self._values)
+        self._values += 1
+        self.same(tensor, reference)
+        return reference
+
+    def same(self, tensor: Tensor, reference: Reference) -> None:
+        """Marks the tensor as this value. The mark has the tensor's id: some classes hand their marks on to others."""
+        if tensor.is_inference():
+            raise UnsupportedError("writing to tensors of inference mode is not seen")
+        tensor.__dict__[_MARK] = (self._token, reference, id(tensor), tensor._version)
+
+    def known(self, tensor: Tensor) -> Reference | None:
+        """Which value the tensor is, if it was marked in this pass."""
+        mark: tuple[object, Reference, int, int] | None = tensor.__dict__.get(_MARK)
+        if mark is None or mark[0] is not self._token or mark[2] != id(tensor):
+            return None
+        if mark[3] != tensor._version:
+            self._explain(tensor)
+            self.same(tensor, mark[1])
+        return mark[1]
+
+    def reference(self, tensor: Tensor) -> Reference:
+        """Which value the tensor is. One that is neither marked nor the model's own comes from outside."""
+        known = self.known(tensor)
+        if known is not None:
+            return known
+        number = id(tensor)
+        if number not in self._own and number not in self._outside:
+            if tensor.is_inference():
+                raise UnsupportedError("writing to tensors of inference mode is not seen")
+            self._outside[number] = (Reference("outside", len(self._outside)), tensor)
+            self._versions[number] = tensor._version
+            self.entered(len(self._outside) - 1, tensor)
+        if tensor._version != self._versions[number]:
+            self._explain(tensor)
+            self._versions[number] = tensor._version
+        return Reference("own", self._own[number][0]) if number in self._own else self._outside[number][0]
+
+    def _explain(self, tensor: Tensor) -> None:
+        """Raises unless the last write to the tensor's memory was by a call that was seen."""
+        if self._written.get(tensor.untyped_storage().data_ptr()) != tensor._version:
+            raise UnsupportedError("a tensor is written to where it is not seen")
+
+    def entered(self, number: int, tensor: Tensor) -> None:
+        """A tensor came from outside."""
+
+    def key(self, args: Arguments, kwargs: Keywords) -> Key:
+        """The arguments of a call as something that can be compared."""
+        self.used, self.given = [], []
+        found = [self._comparable(value) for value in args]
+        if kwargs:
+            found.append(tuple([(name, self._comparable(kwargs[name])) for name in sorted(kwargs)]))
+        return tuple(found)
+
+    def _comparable(self, value: object) -> object:
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        if isinstance(value, Tensor):
+            if id(value) in self.trained:
+                self.used.append(self.trained[id(value)])
+            reference = self.reference(value)
+            self.given.append((value, value._version))
+            return reference
+        if kind is bool:
+            return ("yes",) if value else ("no",)  # True is also 1, and x[True] is not x[1]
+        if isinstance(value, (tuple, list)):
+            return tuple([self._comparable(part) for part in value])
+        if isinstance(value, slice):
+            ends = (value.start, value.stop, value.step)
+            return ("slice", *[self._comparable(end) for end in ends])
+        if isinstance(value, dict):
+            return tuple([(name, self._comparable(value[name])) for name in sorted(value, key=str)])
+        if isinstance(value, np.generic):
+            return value.item()
+        if value is Ellipsis:
+            return "..."
+        if isinstance(value, torch.Generator):
+            return "generator"
+        if isinstance(value, np.ndarray):
+            return ("array", value.shape, value.dtype.str, value.tobytes())
+        raise UnsupportedError(f"an argument of type {kind.__name__} is not known")
+
+    def written(self) -> list[Tensor]:
+        """The tensors that the last call has written to. That explains their versions from now on."""
+        found = [tensor for tensor, version in self.given if tensor._version != version]
+        for tensor in found:
+            self._written[tensor.untyped_storage().data_ptr()] = tensor._version
+        return found
+
+    def numbered(self, result: object) -> list[tuple[Reference, Tensor]]:
+        """The tensors of a result. Those that are no argument get a number."""
+        found = []
+        for tensor in [result] if isinstance(result, Tensor) else tensors_in(result):
+            reference = self.known(tensor)
+            if reference is None:
+                mine = id(tensor) in self._own or id(tensor) in self._outside
+                reference = self.reference(tensor) if mine else self.mark(tensor)
+            found.append((reference, tensor))
+        return found
+
+    def expect(self, func: Function, key: Key) -> None:
+        """Called before a call is made. Raises where it is not the one that should come."""
+
+    def note(self, func: Function, key: Key, result: object, args: Arguments, kwargs: Keywords) -> None:
+        """Called after a call was made."""
+        raise NotImplementedError
