@@ -95,3 +95,12 @@ def test_one_file_of_each_process_uses_flower_s_internals():
         if any(re.match(r"(from|import) flwr\b", line) and not public.match(line) for line in lines):
             found.add(name)
     assert found == {"engines.flower.superlink", "engines.flower.worker"}
+
+
+def test_the_page_names_files_that_exist():
+    named = set(re.findall(r"`([\w/]+\.(?:py|js))`", PAGE.read_text(encoding="utf-8")))
+    folders = [ROOT / name for name in ("src", "tests", "docs", "examples", "scripts")]
+    files = [path.as_posix() for folder in folders for path in folder.rglob("*.*") if path.suffix in (".py", ".js")]
+    missing = [name for name in named if "NAME" not in name and not any(file.endswith(f"/{name}") for file in files)]
+    assert len(named) > 20
+    assert not missing
