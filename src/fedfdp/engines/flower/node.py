@@ -221,7 +221,7 @@ class Node(AbstractContextManager["Node"]):
             next=records.to_bytes(after),
         )
         memory.save(self.folder, self.remembered)
-        log.info("round %s: uploaded, ε of %.4f used", question.round, self.ledger.epsilon_so_far())
+        log.info("round %s: uploaded, ε = %.4f used up so far", question.round, self.ledger.epsilon_so_far())
         return self._reply(question, record)
 
     def _unable(self, question: Question) -> Answer:
