@@ -89,7 +89,7 @@ def engine(method: Algorithm, source: Any, *, fused: bool = True, federation: Fe
 def uploads(run: LocalEngine, round: int = 0, into: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
     found = {} if into is None else into
     for upload, _ in run.round(Broadcast(round, run.learner.initial()), {}):
-        found[upload.client] = upload.update.vector.clone()
+        found[upload.client] = upload.update.vectors[0].clone()
     return found
 
 

@@ -31,7 +31,7 @@ class Learner:
             raise DataError(f"model {type(model).__name__} has no trainable parameter; unfreeze at least one layer")
         self._loaded: Weights | None = None
         model_read, loss_read = examine(model, "model"), examine(loss_fn, "loss")
-        self.unknown = model_read.unknown or loss_read.unknown  # what of them cannot be told from something else …
+        self.unknown = model_read.unknown or loss_read.unknown  # the part that could not be read …
         other = secrets.token_hex(16) if self.unknown else ""  # … so this learner must not pass for any other
         self.identity = {"model": model_read.digest + other, "loss": loss_read.digest + other}
         self._together = Together(model)
@@ -41,11 +41,11 @@ class Learner:
         self.stochastic = any(_draws(module) for module in model.modules() if id(module) not in still)
 
     def initial(self) -> Weights:
-        """The module's own weights, as they are: only what is trained."""
+        """A copy of the module's own weights: those that are trained."""
         return Weights.of(self._parameters)
 
     def load(self, weights: Weights) -> nn.Module:
-        """The module with these weights in place; they are shared, not copied."""
+        """The module with these weights; they are shared, not copied."""
         if self._loaded is not weights:
             for name, parameter in self._parameters.items():
                 parameter.data = weights[name]
@@ -92,17 +92,17 @@ class Learner:
         return Weights.of(whole), losses.detach()
 
     def losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
-        """One loss a record, in training mode, all records in one pass. For what is not released under privacy."""
+        """One loss per record, in training mode, all records in one pass. For what is not released under privacy."""
         with changes_undone(named_layers(self.model)), torch.no_grad():
             return self.loss_fn(self._training(weights)(self._images_last(x)), y.to(self.device))
 
     def private_losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
-        """One loss a record that no other record of the batch has a part in: what a released loss is made of."""
+        """One loss per record, which no other record of the batch influences: what a released loss is made of."""
         model, x, y = self._training(weights), x.to(self.device), y.to(self.device)
         return record_losses(model, self.loss_fn, x, y)
 
     def judge(self, weights: Weights, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """One loss a record and whether it was classified right (NaN in regression), in evaluation mode."""
+        """One loss per record and whether it was classified right (NaN in regression), in evaluation mode."""
         with torch.inference_mode():
             output, y = self.outputs(weights, x), y.to(self.device)
             losses = self.loss_fn(output, y)

@@ -44,6 +44,7 @@ Kind = tuple[torch.dtype, int] | type[float] | type[int]  # a tensor's dtype and
 # A call is an array of whole numbers: its layout, three counts, then the arguments, a tensor as its address and shape.
 LAYOUT, ITEMS, TAKEN, DONE, FIRST = range(5)
 _AROUND = """
+# Version 1. Another number here makes numba forget kept code: for changes of one_more, _pointer or _number.
 def {name}(address):
     call = carray(address, ({length},))
     items = call[{ITEMS}] if call[{LAYOUT}] == {layout} else 0
@@ -106,10 +107,10 @@ class Shared:
         scope: dict[str, object] = {"np": np, "carray": carray, "pointer": _pointer, "number": _number}
         scope |= {"one_more": one_more, "body": inlined(self.body), "room": self.room and inlined(self.room)}
         scope["__name__"] = self.body.__module__  # which the next process imports before it reads the code from disk
-        # Numba finds kept code by file, name and line, if that file is still the same. The name holds the layout, for
-        # the layout may change while the file of the body does not.
+        # Numba finds kept code by file, name and line, as long as that file is unchanged. The name holds the layout,
+        # which may change while the file of the body does not.
         place = self.body.__code__
-        exec(compile("\n" * (place.co_firstlineno - 2) + self.source, place.co_filename, "exec"), scope)
+        exec(compile("\n" * (place.co_firstlineno - 3) + self.source, place.co_filename, "exec"), scope)
         loop = scope[f"{self.name}_{self.layout:x}"]
         return _kept(lambda kept: cfunc("void(CPointer(int64))", cache=kept, **OPTIONS)(loop))
 

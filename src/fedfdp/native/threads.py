@@ -1,4 +1,4 @@
-"""Work on several threads of this process, as many as torch may use. What is computed never depends on how many."""
+"""Work on several threads of this process, as many as torch may use. Results never depend on how many there are."""
 
 import ctypes
 import os
@@ -17,15 +17,15 @@ _NAME = "fedfdp-"
 
 
 def threads_here() -> int:
-    """How many threads the caller may put to work, itself included: one, if it is such a thread."""
+    """How many threads the caller may use, itself included: one, if the caller is a thread of this module."""
     return 1 if threading.current_thread().name.startswith(_NAME) else torch.get_num_threads()
 
 
 def on_all_threads(function: int, argument: int, *, alone: bool, owners: object) -> None:
-    """Calls the compiled function at that address with that argument, once on every thread, or `alone` on this one.
+    """Calls the compiled function at that address with that argument: once on every thread, or on this one if `alone`.
 
-    The threads are torch's own where they can be had: they wait for work for a while after a pass, and hold on to their
-    cores while they do. `owners` own the memory that the function uses: it may be at work still after an interrupt.
+    The threads are torch's own if OpenMP can be found: after a pass torch's threads keep their cores busy for a while,
+    waiting for work. `owners` hold the memory that the function uses: it may still be running after an interrupt.
     """
     threads, call = threads_here(), _Compiled(function)
 
@@ -41,12 +41,12 @@ def on_all_threads(function: int, argument: int, *, alone: bool, owners: object)
 
 
 def forked() -> bool:
-    """Whether this process is a fork of the one that loaded torch: it has none of its threads."""
+    """Whether this process is a fork of the one that loaded torch: torch's threads do not exist here."""
     return os.getpid() != _STARTED
 
 
 def allowed_threads(threads: int | None) -> int | None:
-    """The number asked for, unless it is one that a forked child would wait for in vain."""
+    """The number that was asked for; a SettingError in a forked process, which has one thread."""
     if forked() and threads is not None and threads > 1:
         fix = "leave it out, or start the process anew (spawn, subprocess) instead of forking it"
         raise SettingError("threads", threads, "a forked process has one: torch's threads do not survive a fork", fix)
@@ -55,31 +55,31 @@ def allowed_threads(threads: int | None) -> int | None:
 
 _Compiled = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _STARTED = os.getpid()
-# Without its threads torch would wait for them for ever in a child; with one thread it asks for no others.
+# A forked child has none of torch's threads, and torch would wait for them for ever. With one thread it uses no others.
 os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
 @cache
 def _openmp(process: int) -> Callable[[int, int, int, int], None] | None:
-    """What code compiled with OpenMP enters a parallel region by, as torch itself finds it."""
+    """The function by which code that was compiled with OpenMP enters a parallel region: the one that torch uses."""
     if process != _STARTED:
         return None  # its threads do not survive a fork, and it would wait for them for ever
     try:
         enter = ctypes.CDLL(None).GOMP_parallel
-    except (OSError, TypeError, AttributeError):  # another system, or torch with threads of its own
+    except (OSError, TypeError, AttributeError):  # another system, or a torch that was built without OpenMP
         return None
     enter.restype, enter.argtypes = None, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
     return enter
 
 
 def for_each(task: Callable[[T], None], items: Sequence[T]) -> None:
-    """Does the task for every item, in any order. Within a task it goes on without further threads.
+    """Does the task for every item, in any order. A call within a task uses no further threads.
 
-    The calling thread works too, and each takes the next item when it is done with one: torch's own threads keep cores
-    busy for a while after they were used, so that no two threads of ours are equally fast.
+    The calling thread works too. Each thread takes the next item when it has finished one, because torch's threads keep
+    cores busy for a while after their use, so that some of ours are slower.
     """
     threads = min(threads_here(), len(items))
-    left = iter(items)  # to take the next one is a single step of the interpreter: no two threads take the same
+    left = iter(items)  # next() is one step of the interpreter: no two threads get the same item
     if threads < 2:
         _all_of(task, left)
         return
@@ -94,7 +94,7 @@ def for_each(task: Callable[[T], None], items: Sequence[T]) -> None:
 
 
 def ahead(task: Callable[[T], None], items: Sequence[T]) -> Iterator[T]:
-    """Every item in order, once the task is done for it; other threads are at work on the next ones meanwhile."""
+    """Yields every item in order when its task is done, while other threads work on the items after it."""
     if threads_here() < 2 or len(items) < 2:
         for item in items:
             task(item)
@@ -118,5 +118,5 @@ def _all_of(task: Callable[[T], None], items: Iterable[T]) -> None:
 
 @lru_cache(maxsize=4)
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """One pool a process: threads do not survive a fork."""
+    """One pool per process, because threads do not survive a fork."""
     return ThreadPoolExecutor(threads, thread_name_prefix=_NAME)

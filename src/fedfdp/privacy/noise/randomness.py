@@ -1,8 +1,9 @@
-"""Where batches and noise come from: a key of (client, round, attempt, purpose, request), never global state.
+"""Random numbers for batches and noise, each from a key of (client, round, attempt, purpose, request): no global state.
 
-Seeded randomness makes experiments repeatable. It protects nobody who knows the seed: a deployment draws from the
-operating system's entropy. The request is a digest of all that an answer depends on, so no two different questions meet
-the same noise: subtracting their answers would cancel it, without knowing the seed.
+Seeded randomness makes experiments repeatable. It protects nobody from those who know the seed: a deployment draws from
+the operating system's entropy. The request is a digest of all that an answer depends on, so that two different
+questions never get the same noise. If they did, the difference of the answers would be free of noise, even to somebody
+who does not know the seed.
 """
 
 import hashlib
@@ -20,8 +21,8 @@ from torch import Tensor
 from fedfdp.native import philox as streams
 
 Floats = NDArray[np.float64]
-# How numbers come of a seed, and what decides them. A run that was begun with others cannot go on: a round repeated
-# would not be the same.
+# How random numbers are made from a seed. It is part of a run's identity: resumed with another way of making them, a
+# repeated round would get other numbers.
 STREAMS = "philox4x32-10, box-muller, by request"
 FRESH = "the operating system's"
 
@@ -33,11 +34,11 @@ class Key(NamedTuple):
     round: int
     attempt: int
     purpose: str
-    request: str = ""  # what is asked of the client; what protects nobody may go without
+    request: str = ""  # the digest of what is asked of the client; may be empty for numbers that protect nobody
 
 
 class Randomness(Protocol):
-    """A source of random numbers, one independent stream for each key, and of noise on what is about to leave."""
+    """A source of random numbers, with an independent stream for each key, and of noise for what a client releases."""
 
     @property
     def repeatable(self) -> bool:
@@ -45,25 +46,25 @@ class Randomness(Protocol):
         ...
 
     def uniform(self, count: int, key: Key) -> Floats:
-        """Uniform numbers in [0, 1): what decides who is in a batch."""
+        """Uniform numbers in [0, 1): they decide which records are in a batch."""
         ...
 
     def noised_(self, sums: Tensor, keys: Sequence[Key], *, scale: float, divisors: Sequence[float]) -> Tensor:
-        """Row i ← (row i + scale·N(0, I)) / divisor i, in place; row i's noise is that of key i."""
+        """Row i ← (row i + scale·N(0, I)) / divisor i, in place; the noise of row i is that of key i."""
         ...
 
     def noised(self, value: float, key: Key, *, scale: float, divisor: float) -> float:
-        """(value + scale·N(0, 1)) / divisor in double precision: the same of a single number."""
+        """(value + scale·N(0, 1)) / divisor, for a single number in double precision."""
         ...
 
     def state(self, key: Key) -> Tensor:
-        """A state for a generator of torch's, for what protects nobody: shuffles, dropout."""
+        """A state for a torch generator, for numbers that protect nobody: shuffles, dropout."""
         ...
 
 
 @dataclass(frozen=True)
 class Seeded:
-    """The same seed and key give the same numbers; any other key independent ones."""
+    """The same seed and key give the same numbers; another key gives independent ones."""
 
     seed: int
 
@@ -75,7 +76,7 @@ class Seeded:
         return streams.uniform(count, self._seeds([key])[0])
 
     def noised_(self, sums: Tensor, keys: Sequence[Key], *, scale: float, divisors: Sequence[float]) -> Tensor:
-        """On all threads; no number depends on how many there are, or on the other rows."""
+        """Runs on all threads. No number depends on how many there are, or on the other rows."""
         if not len(sums) == len(keys) == len(divisors):
             raise ValueError(f"{len(sums)} rows, {len(keys)} keys and {len(divisors)} divisors")
         if sums.dtype != torch.float32 or sums.device.type != "cpu" or not sums.is_contiguous():
@@ -92,7 +93,7 @@ class Seeded:
         return generator_state(self._name(key))
 
     def _seeds(self, keys: Sequence[Key]) -> NDArray[np.uint32]:
-        """A stream's seed for each key, four words of it."""
+        """For each key the seed of its stream: four words."""
         digests = bytearray().join(hashlib.shake_256(self._name(key)).digest(16) for key in keys)
         return np.frombuffer(digests, dtype=np.uint32).reshape(-1, 4)
 
@@ -102,18 +103,21 @@ class Seeded:
 
 
 def to_unit(words: NDArray[np.uint64]) -> Floats:
-    """Multiples of 2⁻⁵³ in [0, 1): a record is in the batch with probability q to within 2⁻⁵³."""
+    """Multiples of 2⁻⁵³ in [0, 1), so that a record is in the batch with probability q to within 2⁻⁵³."""
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def one_normal(chance: bytes) -> float:
-    """Box and Muller's first number from sixteen bytes, in double precision; |z| reaches 9.49."""
+    """A normal number from sixteen bytes, by Box and Muller's method; |z| is at most 9.49.
+
+    Not by the polynomials of native/grid_noise.py: they differ in the last digit, and seeded runs would change.
+    """
     radius, angle = int.from_bytes(chance[:8], "little"), int.from_bytes(chance[8:], "little")
     return math.sqrt(-2.0 * math.log((radius + 0.5) * 2.0**-64)) * math.cos(angle * (2.0**-63 * math.pi))
 
 
-# torch keeps only 32 bits of a CPU generator's seed: over a run of many clients and rounds two keys would meet, and two
-# clients would draw alike. So the whole state of the Mersenne twister is filled from the key.
+# torch keeps only 32 bits of a CPU generator's seed. In a run of many clients and rounds two keys would soon get the
+# same seed, and two clients the same numbers. So the whole state of the Mersenne twister is filled from the key.
 _WORDS = 624
 _FIRST_WORD = 24  # bytes of the state before its words: seed, left, seeded, next
 

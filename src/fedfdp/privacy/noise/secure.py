@@ -1,15 +1,15 @@
-"""Batches and noise from the operating system's entropy, and the grid that keeps released numbers from telling more.
+"""Batches and noise from the operating system's entropy, rounded to a grid so that low-order bits tell nothing.
 
 Nothing here can be seeded, repeated or predicted, and no state is kept: a fork or a copy of the process shares nothing.
-Few words are the operating system's own; many are the key stream of ChaCha20, which such systems make theirs by too,
-under a key of theirs that is used once and forgotten.
+A few words come from the operating system directly. Many words are the key stream of ChaCha20, the cipher that such
+systems use for their own random numbers, under a key from the system that is used once and forgotten.
 
 The mitigation for floating-point attacks (Mironov 2012; Jin et al. 2022) is **round after adding**: noise in double
-precision is added to the exact value in double precision, and the sum is rounded to a grid that public values alone
-decide. Whatever the value was, the released number is a multiple of the grid step, every multiple can occur, and its
-probability is the Gaussian's mass on that cell, to nine digits within six deviations: no low-order bits are left to
-read the value from. Rounding is post-processing, so the accounting stands as it is; it adds less than 1e-7 of the
-noise's variance. What remains is rounding in the sum of the clipped gradients themselves, before the noise.
+precision is added to the exact value in double precision, and the sum is rounded to a grid that depends on public
+values only. Whatever the value was, the released number is a multiple of the grid step, every multiple can occur, and
+its probability is the Gaussian's mass on that cell, to nine digits within six deviations: no low-order bits are left to
+read the value from. Rounding is post-processing, so the accounting is unchanged; it adds less than 1e-7 of the noise's
+variance. What remains is rounding in the sum of the clipped gradients themselves, before the noise.
 """
 
 import math
@@ -27,7 +27,7 @@ from fedfdp.native.grid_noise import add_noise_
 from fedfdp.privacy.noise.randomness import Floats, Key, generator_state, to_unit
 
 FINENESS = 10  # the grid's step is between 2⁻¹¹ and 2⁻¹⁰ of the noise's standard deviation
-FEW = 256  # words that the operating system gives as fast as a cipher is set up
+FEW = 256  # up to this many words the operating system is as fast as setting up a cipher
 
 
 class Secure:
@@ -41,7 +41,7 @@ class Secure:
         return to_unit(_words(count))
 
     def noised_(self, sums: Tensor, keys: Sequence[Key], *, scale: float, divisors: Sequence[float]) -> Tensor:
-        """All in double precision, and no low-order bits left to read."""
+        """Everything in double precision and rounded to the grid."""
         for row, _, divisor in zip(sums.unbind(), keys, divisors, strict=True):
             exact, words = row.to("cpu", torch.float64, copy=True), _words(len(row) + len(row) % 2)
             row.copy_(add_noise_(exact, torch.from_numpy(words), scale=scale, step=grid_step(scale), divisor=divisor))
