@@ -32,7 +32,7 @@ from fedfdp.privacy.noise.randomness import Randomness
 
 @dataclass(frozen=True)
 class TwoRuns(ReleaseGame):
-    """Every client in a second run with four times the noise. Noise that both share is taken off by 4·u₁ − u₂."""
+    """Every client is in a second run too, with four times the noise. Noise that both share cancels in 4·u₁ − u₂."""
 
     @property
     def claimed(self) -> float:
@@ -60,7 +60,7 @@ class TwoRuns(ReleaseGame):
 
 @dataclass(frozen=True)
 class Resumed(TwoRuns):
-    """The round is repeated with a loss under which the canary hardly counts, and not paid again: u₁ − u₂."""
+    """The round is repeated, unpaid, with a loss under which the canary hardly counts: u₁ − u₂ has no noise."""
 
     @property
     def claimed(self) -> float:
@@ -90,7 +90,7 @@ class Charged(ReleaseGame):
 
 @dataclass(frozen=True)
 class Evaluated(ReleaseGame):
-    """In place of the noised loss an evaluation on the training records is seen, exact as one on test records is."""
+    """Instead of the noised loss, the exact loss on the training records is seen, as an evaluation would give it."""
 
     def _losses(self, engine: LocalEngine, uploads: Sequence[FDPUpload]) -> Numbers:
         pool, learner = engine.federation, engine.learner

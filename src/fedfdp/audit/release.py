@@ -1,7 +1,7 @@
-"""A game on one release: thousands of clients with and without a canary record, told apart by what they upload.
+"""A game on one release: can clients with a canary record be told from clients without it by what they upload?
 
-Every trial is a client of the local engine running FedFDP as a run does: its batch, clipping, noise and upload. Nothing
-of the mechanism is written a second time here.
+Every trial is a client of the local engine that runs FedFDP as any run does: batch, clipping, noise, upload. Nothing of
+the mechanism is written a second time here.
 """
 
 import math
@@ -151,7 +151,7 @@ class ReleaseGame(Game):
         return np.array([upload.loss for upload in uploads])
 
     def _judged(self, looks: Sequence[Numbers]) -> Numbers:
-        """What is held against the claim, of all that was seen."""
+        """What is compared with the claim, of all that was seen."""
         return looks[-1]
 
     def _epsilon_at(self, precision: float) -> float:

@@ -1,7 +1,7 @@
-"""From two heaps of trials to a lower bound on what the mechanism leaks, at the confidence stated.
+"""From trials with the canary and trials without to a lower bound on what the mechanism leaks, at a stated confidence.
 
-The test is chosen on trials of its own and measured on the others; both rates are taken at the end of their
-Clopper–Pearson interval that speaks for the mechanism.
+A quarter of the trials choose the test, the others measure it. Both of its rates are taken at that end of their
+Clopper–Pearson interval which is in the mechanism's favour.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ World = Mapping[str, Numbers]  # what was seen in every trial, statistic by stat
 
 
 class Leak(Protocol):
-    """What is concluded from "yes" being right at a rate of at least `least` and wrong at a rate of at most `most`."""
+    """What follows from a test whose "yes" is right at a rate of `least` or more and wrong at one of `most` or less."""
 
     @property
     def directions(self) -> tuple[bool, ...]:

@@ -23,7 +23,7 @@ _NO_BOUND = ranges.BOUND.high
 
 @dataclass(frozen=True)
 class LessNoise:
-    """Noise times a factor, wherever the purpose begins as given."""
+    """Noise times a factor, for every purpose that begins with `purpose`."""
 
     source: Randomness
     factor: float
@@ -51,7 +51,7 @@ class LessNoise:
 
 @dataclass(frozen=True)
 class OneNoise(Seeded):
-    """The numbers of a seed whatever is asked: two runs that have it meet the same noise."""
+    """Numbers that depend on the seed and not on the request: two runs with one seed get the same noise."""
 
     def _name(self, key: Key) -> bytes:
         return super()._name(key._replace(request=""))
@@ -116,7 +116,7 @@ class NeverCleared(Learner):
 
 
 class Meeting(Learner):
-    """Records meet in the model: each is computed on the batch's hardest one, and only then clipped by itself."""
+    """Records meet in the model: each gradient is computed on the batch's hardest record, then clipped by itself."""
 
     def clipped(
         self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient, sizes: list[int] | None = None

@@ -19,7 +19,7 @@ USUAL = Setting()
 
 
 class Case(Protocol):
-    """One group of rows: peers that do the same work."""
+    """One group of rows in the tables: peers that do the same work."""
 
     @property
     def what(self) -> Literal["step", "round"]: ...

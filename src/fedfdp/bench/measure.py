@@ -1,8 +1,8 @@
-"""Times peers against each other: in each repetition all have a turn, in another order, and ratios are taken within it.
+"""Times peers against each other. In each repetition every peer has a turn, in a new order; ratios are taken within it.
 
-On a machine that others use too, seconds mean little; ratios of neighbours in time mean something. A turn is a step, or
-several of them one after the other where they are short, as in training: a single short step would mostly measure what
-the peer before it has left of the caches.
+On a machine that others use too, seconds mean little; ratios of turns that follow each other mean something. A turn is
+one step, or several where steps are short: a single short step would mostly measure what the peer before it has left in
+the caches.
 """
 
 import random
@@ -33,7 +33,7 @@ class Timing:
 
 
 def interleaved(peers: Mapping[str, Peer], *, seconds: float) -> dict[str, Timing]:
-    """Timings of all peers, the plain one among them; about so many seconds for each. The too slow ones are not in it.
+    """Timings of all peers, the plain one among them, about so many seconds each. Peers that are too slow are left out.
 
     A peer has turns until its seconds are used up, and LEAST of them unless that takes as many times its seconds. The
     plain one has turns as long as any other does.

@@ -22,7 +22,7 @@ _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def peak(case: Case, peer: str) -> float | None:
-    """MB; None where the system does not tell, or ended the process for want of memory."""
+    """In MB; None where the system does not say, or ended the process because memory ran out."""
     with ProcessPoolExecutor(1, mp_context=_context(), max_tasks_per_child=1) as executor:
         try:
             return executor.submit(peak_here, case, peer, torch.get_num_threads()).result()
@@ -32,7 +32,7 @@ def peak(case: Case, peer: str) -> float | None:
 
 @cache
 def _context() -> BaseContext:
-    """Where new processes come from: a server that has imported everything and computed nothing is forked for each."""
+    """How new processes are made: forked from a server that has imported everything and computed nothing."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -41,7 +41,7 @@ def _context() -> BaseContext:
 
 
 def peak_here(case: Case, peer: str, threads: int) -> float | None:
-    """The peak of this process; only the first call in a process is to be trusted."""
+    """The peak of this process, in MB. Only the first call in a process means anything."""
     torch.set_num_threads(threads)
     warnings.simplefilter("ignore")  # what other libraries say of themselves
     small = case.small().build(peer)  # loads code and starts threads, which are not the step's memory
@@ -58,7 +58,7 @@ def peak_here(case: Case, peer: str, threads: int) -> float | None:
 
 
 def _reset() -> float | None:
-    """Forget the high-water mark; the memory now resident, in MB, or the mark itself where it cannot be forgotten."""
+    """Resets the system's record of the peak. Gives the memory in use now, in MB, or the peak if it cannot be reset."""
     try:
         _RESET.write_text("5")
         return _status("VmRSS")

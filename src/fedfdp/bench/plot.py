@@ -1,4 +1,4 @@
-"""The figure of fedfdp bench: time over the plain step's, and peak memory; a column a model, bars by peer."""
+"""The figure of fedfdp bench: time over the plain step's, and peak memory; a column per model, a bar per peer."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Where the time of a round goes: the same round as the bench's, with the interpreter's own profiler beside it.
+"""Where the time of a round goes: the round that the bench measures, under Python's own profiler.
 
-A profiler slows Python down and torch not: the shares of what is many small calls come out somewhat large.
+A profiler slows down Python, not torch: parts that are many small calls look somewhat larger than they are.
 """
 
 import cProfile
@@ -12,7 +12,7 @@ from fedfdp.bench.cases import SAMPLES, USUAL
 from fedfdp.bench.models import MODELS
 from fedfdp.bench.rounds import OurRound, Task
 
-# What is counted as what: functions by file and name, whole with all that they call. No two are within each other.
+# The functions of each part, by file and name, with all that they call. No one of them calls another.
 PARTS = {
     "ledger: digest and charge": (("engines/local.py", "_admit"),),
     "batches drawn": (("client.py", "poisson"),),
@@ -43,7 +43,7 @@ class Profile:
 
 
 def profile(model: str, clients: int, *, rounds: int = 5) -> Profile:
-    """The mean over some rounds, after one that does not count."""
+    """The mean over some rounds, after one that is not counted."""
     subject = OurRound(Task(MODELS[model], clients, SAMPLES, USUAL))
     subject.step()
     started = time.perf_counter()

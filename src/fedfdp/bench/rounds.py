@@ -1,6 +1,6 @@
 """A whole FedFDP round in three ways: the plain gradient pass over its samples, ours, and client by client with Opacus.
 
-Within a repetition all three see the same samples. The plain pass is the same however many clients hold them.
+Within a repetition all three see the same samples. The plain pass takes as long however many clients have them.
 """
 
 from collections.abc import Callable, Iterator
@@ -64,14 +64,14 @@ class Task:
 
 
 class SameForAll(Seeded):
-    """Numbers that do not depend on what is asked, so that every peer sees the same samples; nobody is protected."""
+    """Random numbers that do not depend on the request, so that every peer draws the same samples. Protects nobody."""
 
     def _name(self, key: Key) -> bytes:
         return super()._name(key._replace(request=""))
 
 
 class Round:
-    """Counts rounds, and knows which records each client draws in one."""
+    """Counts rounds, and draws the records of each client in one."""
 
     def __init__(self, task: Task) -> None:
         self.task, self.federation = task, task.federation
@@ -91,7 +91,7 @@ class Round:
 
 
 class PlainPass(Round):
-    """Forward and backward over the round's samples, whoever holds them, and one step."""
+    """Forward and backward over the round's samples, whichever client has them, and one step."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -123,7 +123,7 @@ class OurRound(Round):
         )
 
     def prepare(self) -> None:
-        pass  # the engine draws, and it is timed doing so
+        pass  # the engine draws, and that is timed
 
     def step(self) -> None:
         broadcast = self.algorithm.broadcast(self.state)

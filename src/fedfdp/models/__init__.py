@@ -105,7 +105,7 @@ def _covers(pattern: str, name: str) -> bool:
 
 
 def output_shape(model: nn.Module, *, input_shape: tuple[int, ...], tokens: bool = False) -> tuple[int, ...]:
-    """What the model makes of two such records, numbers or token numbers; a SettingError where it cannot take them."""
+    """The shape of the output for two such records, numbers or `tokens`; a SettingError if the model takes no such."""
     modes = [(module, module.training) for module in model.modules()]
     try:
         with changes_undone(named_layers(model)), torch.inference_mode():

@@ -13,6 +13,7 @@ from fedfdp.core.records import Weights
 from fedfdp.models.losses import LossFunction, task_for
 from fedfdp.privacy.clipping import ClippedSum, clipped_sum, record_losses
 from fedfdp.privacy.clipping.bounded import Coefficient
+from fedfdp.privacy.clipping.layers.convolution import channels_last
 from fedfdp.privacy.clipping.modules import named_layers
 from fedfdp.privacy.clipping.persons import Together, clipped_by_person
 from fedfdp.privacy.clipping.undo import changes_undone
@@ -31,12 +32,12 @@ class Learner:
             raise DataError(f"model {type(model).__name__} has no trainable parameter; unfreeze at least one layer")
         self._loaded: Weights | None = None
         model_read, loss_read = examine(model, "model"), examine(loss_fn, "loss")
-        self.unknown = model_read.unknown or loss_read.unknown  # the part that could not be read …
-        other = secrets.token_hex(16) if self.unknown else ""  # … so this learner must not pass for any other
+        self.unknown = model_read.unknown or loss_read.unknown  # the part of them that no digest can identify
+        other = secrets.token_hex(16) if self.unknown else ""  # then this learner must not pass for another one
         self.identity = {"model": model_read.digest + other, "loss": loss_read.digest + other}
         self._together = Together(model)
         self._still = frozen_parts(model)
-        self.model.eval()  # `_training` sees by this that there is something to do
+        self.model.eval()  # so that `_training` sets the modes at its first call
         still = {id(module) for part in self._still for module in part.modules()}
         self.stochastic = any(_draws(module) for module in model.modules() if id(module) not in still)
 
@@ -64,7 +65,7 @@ class Learner:
     def clipped(
         self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient, sizes: list[int] | None = None
     ) -> ClippedSum:
-        """Σ c_j g_j with ‖c_j·g_j‖ ≤ C for every record; for several clients at once, each one's sum apart."""
+        """Σ c_j g_j with ‖c_j·g_j‖ ≤ C for every record. With `sizes`, the sum of each of several clients by itself."""
         model, x, y = self._training(weights), x.to(self.device), y.to(self.device)
         return clipped_sum(model, self.loss_fn, x, y, clip=coefficient.clip, coefficient=coefficient, sizes=sizes)
 
@@ -80,7 +81,7 @@ class Learner:
 
     def gradient(self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient) -> tuple[Weights, Tensor]:
         """The plain mean of c_j g_j, nothing clipped, and the losses. For runs without privacy."""
-        model, x, y = self._training(weights), self._images_last(x), y.to(self.device)
+        model, x, y = self._training(weights), channels_last(x.to(self.device)), y.to(self.device)
         with changes_undone(named_layers(model)):
             losses = self.loss_fn(model(x), y)
         with torch.no_grad():
@@ -94,15 +95,15 @@ class Learner:
     def losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
         """One loss per record, in training mode, all records in one pass. For what is not released under privacy."""
         with changes_undone(named_layers(self.model)), torch.no_grad():
-            return self.loss_fn(self._training(weights)(self._images_last(x)), y.to(self.device))
+            return self.loss_fn(self._training(weights)(channels_last(x.to(self.device))), y.to(self.device))
 
     def private_losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
-        """One loss per record, which no other record of the batch influences: what a released loss is made of."""
+        """One loss per record that depends on no other record of the batch: what a released loss is made of."""
         model, x, y = self._training(weights), x.to(self.device), y.to(self.device)
         return record_losses(model, self.loss_fn, x, y)
 
     def judge(self, weights: Weights, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """One loss per record and whether it was classified right (NaN in regression), in evaluation mode."""
+        """One loss per record and whether its output is right (NaN in regression), in evaluation mode."""
         with torch.inference_mode():
             output, y = self.outputs(weights, x), y.to(self.device)
             losses = self.loss_fn(output, y)
@@ -112,25 +113,15 @@ class Learner:
     def outputs(self, weights: Weights, x: Tensor) -> Tensor:
         """What the model gives for each record, in evaluation mode."""
         with changes_undone(named_layers(self.model)), torch.inference_mode():
-            output: Tensor = self.load(weights).eval()(self._images_last(x))
+            output: Tensor = self.load(weights).eval()(channels_last(x.to(self.device)))
             return output
-
-    def _images_last(self, x: Tensor) -> Tensor:
-        """On the device; on a CPU images have their channels last, which makes pooling several times faster."""
-        x = x.to(self.device)
-        if x.dim() != 4 or x.device.type != "cpu":
-            return x
-        if x.shape[1] == 1:  # one channel is in either order; only the strides tell which is meant
-            x = x.contiguous()
-            return x.as_strided(x.shape, (x.stride(0), 1, x.stride(2), x.stride(3)))
-        return x.contiguous(memory_format=torch.channels_last)
 
     @contextmanager
     def randomly(self, randomness: Randomness, key: Key) -> Iterator[None]:
-        """Where whatever a forward pass draws comes from that key; torch's global state is left as it was."""
+        """Within it, whatever a forward pass draws comes from that key. Torch's global state is put back afterwards."""
         cuda = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda) if cuda else nullcontext():
-            own = torch.default_generator  # torch.manual_seed does the same as its method and much more, slowly
+            own = torch.default_generator  # torch.manual_seed does much more, slowly
             before = own.get_state()
             try:
                 own.set_state(randomness.state(key))
@@ -142,7 +133,7 @@ class Learner:
 
 
 def frozen_parts(model: nn.Module) -> list[nn.Module]:
-    """The outermost layers that have parameters, none of which is trained: a batch's statistics must not reach them."""
+    """The outermost layers whose parameters are all frozen: they stay in evaluation mode."""
     flags = [parameter.requires_grad for parameter in model.parameters()]
     if flags and not any(flags):
         return [model]

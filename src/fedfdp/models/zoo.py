@@ -1,4 +1,4 @@
-"""The built-in models. Each takes the shape of a record and the number of outputs, and suits any image size it can."""
+"""The built-in models. Each is made for the shape of a record and the number of outputs that it is given."""
 
 import math
 from itertools import pairwise

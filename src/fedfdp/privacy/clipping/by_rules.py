@@ -15,7 +15,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node, disable_saved_tensors_hooks
 
 from fedfdp.privacy.clipping.contributions import Contribution, Stored
-from fedfdp.privacy.clipping.job import Job
+from fedfdp.privacy.clipping.job import Job, one_loss_per_record
 from fedfdp.privacy.clipping.layers.registry import RULES
 from fedfdp.privacy.clipping.layers.rule import Call, Layout
 from fedfdp.privacy.clipping.proof.calls import Program, UnsupportedError
@@ -99,9 +99,9 @@ def _followed(job: Job, x: Tensor, y: Tensor, proven: Proven) -> tuple[Tensor, C
 
 def taped(job: Job, x: Tensor, y: Tensor, watch: Watcher, *, images_last: bool) -> tuple[Tensor, Calls]:
     """The losses of one forward pass under the eyes of `watch`, and the calls on trained parameters."""
-    tape = Tape(RULES, watch, images_last=images_last)
+    batch, tape = x.shape[0], Tape(RULES, watch, images_last=images_last)
     with torch.enable_grad(), disable_saved_tensors_hooks("hooks on saved tensors are not watched"), tape:
-        losses = job.losses(x, y)
+        losses = one_loss_per_record(job.loss_fn(job.model(x), y), batch)
     if tape.ended is not None:
         raise tape.ended
     if any(call.input._version != call.version for call in tape.calls):

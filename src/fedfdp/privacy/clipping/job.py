@@ -40,11 +40,6 @@ class Job:
         """The names of the trained parameters, by id."""
         return {id(parameter): name for name, parameter in self.params.items()}
 
-    def losses(self, x: Tensor, y: Tensor) -> Tensor:
-        """One loss per record, from one forward pass."""
-        batch = x.shape[0]  # before the model can change it
-        return one_loss_per_record(self.loss_fn(self.model(x), y), batch)
-
 
 def one_loss_per_record(losses: Tensor, batch: int) -> Tensor:
     """The losses, if there is one for each record."""

@@ -86,7 +86,7 @@ def loop_losses(job: Job, x: Tensor, y: Tensor) -> Tensor:
     losses = []
     for i in _with_draws_of_their_own(len(x)):
         with changes_undone(job.layers), torch.no_grad(), _Clean():
-            losses.append(job.losses(x[i : i + 1].clone(), y[i : i + 1].clone()))
+            losses.append(one_loss_per_record(job.loss_fn(job.model(x[i : i + 1].clone()), y[i : i + 1].clone()), 1))
     return torch.cat(losses)
 
 

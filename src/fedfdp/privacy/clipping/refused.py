@@ -32,7 +32,13 @@ Judge = Callable[[Any], Fault | None]  # of a layer of one kind
 
 def fault_of(layer: nn.Module) -> Fault | None:
     """Why the layer is refused; None where it is not."""
-    return next((fault for judge in _judges(type(layer)) if (fault := judge(layer))), None)
+    kind = type(layer)
+    if kind not in _judges:
+        _judges[kind] = [judge for refused, judge in _KINDS.items() if issubclass(kind, refused)]
+    for judge in _judges[kind]:
+        if (fault := judge(layer)) is not None:
+            return fault
+    return None
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -98,11 +104,4 @@ _KINDS: dict[type[nn.Module], Judge] = {
 }
 
 
-_asked: dict[type[nn.Module], list[Judge]] = {}  # every layer is asked about at every step
-
-
-def _judges(kind: type[nn.Module]) -> list[Judge]:
-    """Who judges layers of this kind: nobody, for most."""
-    if kind not in _asked:
-        _asked[kind] = [judge for refused, judge in _KINDS.items() if issubclass(kind, refused)]
-    return _asked[kind]
+_judges: dict[type[nn.Module], list[Judge]] = {}  # of each kind of layer seen so far: every step asks about every layer

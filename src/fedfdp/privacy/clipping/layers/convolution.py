@@ -20,6 +20,16 @@ def _each(value: int | Sequence[int], count: int) -> tuple[int, ...]:
     return (value,) * count if isinstance(value, int) else tuple(value) * (count if len(value) == 1 else 1)
 
 
+def channels_last(image: Tensor) -> Tensor:
+    """A batch of images with their channels innermost, on a CPU: pooling and all else is several times faster then."""
+    if image.dim() != 4 or image.device.type != "cpu":
+        return image
+    if image.shape[1] == 1:  # one channel is in either order: only the strides say which is meant
+        image = image.contiguous()
+        return image.as_strided(image.shape, (image.stride(0), 1, image.stride(2), image.stride(3)))
+    return image.contiguous(memory_format=torch.channels_last)
+
+
 class Convolution(Rule[Geometry]):
     """∂W = Σ_s g_s ⊗ patch_s over output positions s, group by group; ∂b = Σ_s g_s."""
 
@@ -49,13 +59,10 @@ class Convolution(Rule[Geometry]):
         return input.dim() - len(options.kernel) - 1  # none where the input has no batch dimension
 
     def run(self, func: Callable[..., Tensor], images_last: bool, *args: Any, **kwargs: Any) -> Tensor:
-        """On a CPU, pooling and patches are several times faster with channels innermost, and so all that follows."""
+        """Patches too are several times faster with the channels of images innermost."""
         image = args[0] if args else kwargs.pop("input")
-        if images_last and func is functional.conv2d and image.dim() == 4 and image.device.type == "cpu":
-            if image.shape[1] == 1:  # one channel is in either order: only the strides say which is meant
-                image = image.contiguous()
-                image = image.as_strided(image.shape, (image.stride(0), 1, image.stride(2), image.stride(3)))
-            image = image.contiguous(memory_format=torch.channels_last)
+        if images_last and func is functional.conv2d:
+            image = channels_last(image)
         return func(image, *args[1:], **kwargs)
 
     def per_record(self, call: Call[Geometry], grad: Tensor, layout: Layout) -> dict[str, Tensor]:
