@@ -79,7 +79,7 @@ class ByName(Momentum):
 
 
 @pytest.mark.parametrize("private", [True, False])
-@pytest.mark.parametrize("more", [{}, {"server": fedfdp.Server(optimizer="adam", average=0.5)}])
+@pytest.mark.parametrize("more", [{}, {"server": fedfdp.ServerOptimizer(optimizer="adam", average=0.5)}])
 def test_the_same_bits_and_resumed_from_disk(digits, shared_noise, tmp_path, private, more):
     def run(method: Algorithm, name: str, **how: Any) -> list[Tensor]:
         privacy = fedfdp.DPSGD(epsilon=8.0, sigma=2.0, q=0.2, clip=0.5) if private else None
