@@ -124,7 +124,7 @@ def test_a_default_step_size_on_a_small_table_is_warned_of(fedfdp, files):
     said = (
         "algorithm.lr = 16 is the default, found on 52,500 images: on a table of 255 training records the noise moves "
     )
-    assert f"{said}each weight by about 0.43 a round; try a lower one" in advice()
+    assert f"{said}each weight by about 0.43 per round; try a lower one" in advice()
     assert "algorithm.lr" not in advice("algorithm.lr=2")
     assert "algorithm.lr" not in advice("algorithm.lr=15")  # somebody chose it
     # 3.2 / (0.5 · 255) · √3 = 0.04 is little

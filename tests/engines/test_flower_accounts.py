@@ -86,11 +86,11 @@ SPENT = {"history": [[0.1, 2.0, 3]], "accountant": "filter", "budget": 8.0, "del
         ({"budget": 0}, "impossible rule"),
         ({"budget": float("inf")}, "impossible rule"),
         ({"budget": float("nan")}, "impossible rule"),
-        ({"budget": None}, "a history that is none"),
+        ({"budget": None}, "malformed ledger report"),
         ({"delta": 1.0}, "impossible rule"),
-        ({"history": [[0.1, 2.0]]}, "a history that is none"),
+        ({"history": [[0.1, 2.0]]}, "malformed ledger report"),
         ({"history": [[1.1, 2.0, 1]]}, "an impossible entry"),
-        ({"more": 1}, "no account of a ledger"),
+        ({"more": 1}, "not history, accountant, budget and delta"),
     ],
 )
 def test_an_account_that_cannot_be_is_not_taken(said, wrong):

@@ -163,7 +163,7 @@ def test_a_loader_that_does_not_say_of_whom_is_refused(place):
         own_records("n", NodeData(loader="holding_loaders:whom"))
     with pytest.raises(DataError, match="12 records in 'x', 11 in 'whom'"):
         own_records("n", NodeData(loader="holding_loaders:short", unit="whom"))
-    with pytest.raises(DataError, match="some records in 'whom' are of nobody"):
+    with pytest.raises(DataError, match="some records in 'whom' have no person"):
         own_records("n", NodeData(loader="holding_loaders:nobody", unit="whom"))
     with pytest.raises(SettingError, match="gives 3 arrays"):
         own_records("n", NodeData(loader="holding_loaders:three"))
@@ -171,7 +171,7 @@ def test_a_loader_that_does_not_say_of_whom_is_refused(place):
 
 def test_a_fraction_beside_a_given_split_is_refused(place):
     for kind in ("split archive", "split loader"):
-        with pytest.raises(SettingError, match=r"data\.test_fraction = 0\.5: which records are for the test is given"):
+        with pytest.raises(SettingError, match=r"data\.test_fraction = 0\.5: not allowed beside given test records"):
             made(place, kind, test_fraction=0.5)
     with pytest.raises(SettingError, match=r"data\.test_fraction = 1\.5"):
         NodeData(file="f", test_fraction=1.5)

@@ -72,10 +72,10 @@ def spent(history, **rule):
         (lambda a: pack(replace(a, spent=spent([[2.0, 1.0, 1]]))), "an impossible entry"),
         (lambda a: pack(replace(a, spent=spent([], accountant="paper"))), "an impossible rule"),
         (lambda a: pack(replace(a, spent=spent([], budget=1e300))), "its ledger is another one than before"),
-        (lambda a: pack(replace(a, spent="[]")), "no account of a ledger"),
-        (lambda a: RecordDict({"fedfdp": ConfigRecord({"status": "ok"})}), "no Answer of this protocol"),
+        (lambda a: pack(replace(a, spent="[]")), "not history, accountant, budget and delta"),
+        (lambda a: RecordDict({"fedfdp": ConfigRecord({"status": "ok"})}), "not a valid Answer"),
         (lambda a: pack(replace(a, spent=spent([]))), "its ledger shows less than it did before"),
-        (lambda a: RecordDict({}), "no Answer of this protocol"),
+        (lambda a: RecordDict({}), "not a valid Answer"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -168,19 +168,22 @@ def test_the_spent_epsilon_is_that_of_the_events(digits):
     assert summary["epsilon"] == pytest.approx(fedfdp.privacy.epsilon(events, 1e-5))
 
 
-def test_a_client_whose_budget_is_spent_sits_out(digits):
+def test_a_client_whose_budget_is_spent_sits_out(digits, caplog):
     took_part = []
     poor = replace(PRIVATE, budgets={digits.clients[1].name: 1.3})
     result = run(digits, privacy=poor, on_update=lambda update: took_part.append(update.step.took_part))
     assert took_part[0] == 4
     assert took_part[-1] == 3
     assert result.summary["rounds"] == 6
+    assert not caplog.messages
 
 
-def test_the_run_ends_when_no_one_can_pay(digits):
+def test_the_run_ends_when_no_one_can_pay_and_says_so(digits, caplog):
     poor = replace(PRIVATE, budgets={client.name: 1.3 for client in digits.clients})
     result = run(digits, privacy=poor)
-    assert 0 < result.summary["rounds"] < 6
+    done = result.summary["rounds"]
+    assert 0 < done < 6
+    assert caplog.messages == [f"stopped after {done} of 6 rounds: no client can pay for another"]
     assert result.summary["epsilon"] <= 1.3
     assert result.history[-1]["round"] == result.summary["rounds"]
 

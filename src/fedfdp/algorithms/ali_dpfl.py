@@ -1,7 +1,7 @@
 """ALI-DPFL: "Differentially Private Federated Learning with Adaptive Local Iterations" (Ling et al., 2024).
 
 DP-FedAvg whose number of local steps τ the server chooses anew each round (`local_steps.py`) from estimates of a
-curvature μ and a gap Γ. Its authors' clients send these as they are; here they are made of released values alone. With
+curvature μ and a gap Γ. Its authors' clients send these un-noised; here they are made of released values alone. With
 w_t and w_s the weights of a client's present and previous round, g̃_i and F̃_i its first noised gradient and loss there:
   μ² ≈ Σ p_i (‖g̃_i(w_t) − g̃_i(w_s)‖² − 2d(σC/(q·n_i))²)/‖w_t − w_s‖²  (less what the noise adds on average)
   Γ ≈ |Σ p_i (F̃_i(w_t) − F̃_i(w_s))|

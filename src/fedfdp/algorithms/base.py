@@ -45,8 +45,8 @@ __all__ = [
     "Upload",
 ]
 
-SMALLEST_RATE = 1e-20  # where a step size that decays ends: no weight is moved by such a step
-PUBLIC = ("client", "records", "discount")  # what of an upload is not made of records
+SMALLEST_RATE = 1e-20  # the least that a step size decays to: such a step moves no weight
+PUBLIC = ("client", "records", "discount")  # fields of an upload that no record enters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,16 +99,17 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
         return PlainClip(privacy.clip if privacy else float("inf"))
 
     def question(self, memory: MemoryT) -> Question | None:
-        """What one batch of the round is asked beside its gradient; the answer is in `here.loss` and its like.
+        """What one batch of the round is asked beside its gradient.
 
-        The memory may say where a loss is clamped, never how much is asked: that is paid for beforehand.
+        The answer is in `here.loss`, `here.losses_within` and `here.norms_within`. The memory may say where a loss is
+        clamped, never how much is asked: that is paid for beforehand.
         """
         return None
 
     def direction(self, here: LocalRound[MessageT, MemoryT], released: Released) -> Weights:
         """What a step follows: w ← w − η·direction. Corrections that read no record are added here, after the noise.
 
-        Where this is not overridden, the gradient is overwritten by the step; who overrides it may keep the gradient.
+        If not overridden, the step reuses the gradient's memory. An override may keep the gradient.
         """
         return released.gradient
 
@@ -184,7 +185,7 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
         return state
 
     def broadcast(self, state: StateT) -> MessageT:
-        """What the round's clients receive: of the state, the fields that the message has too."""
+        """What the round's clients receive: the fields of the state that the message has too."""
         message: MessageT = self.Message(**{field.name: getattr(state, field.name) for field in fields(self.Message)})
         return message
 
@@ -215,12 +216,12 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
         return None
 
     def loss_bound_after(self, loss: float | None) -> float:
-        """C_l of a client's next loss, as far as the last one it released tells; 0 where that does not."""
+        """C_l that a client will use next, derived from the last loss it released; 0 if that does not tell."""
         asked = self.question(self.memory())
         return 0.0 if asked is None else asked.loss_bound or 0.0
 
     def with_loss(self, loss: float) -> Self:
-        """The same method where F(w_0) is known to be `loss`, for estimates of what it would do there."""
+        """A copy that takes `loss` for F(w_0), for estimates (`theory/estimates.py`)."""
         return self
 
     def advice(self, classes: int | None) -> tuple[str, ...]:
@@ -232,7 +233,7 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
         return {"lr": (0.5 * self.lr, 1.0 * self.lr, 2.0 * self.lr)}
 
     def without_idle(self) -> Self:
-        """The same with settings that change nothing at their defaults: equal for methods that compute the same."""
+        """A copy with settings of no effect reset to their defaults: methods that compute the same are then equal."""
         return self
 
 

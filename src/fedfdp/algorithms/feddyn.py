@@ -1,7 +1,7 @@
 """FedDyn: "Federated Learning Based on Dynamic Regularization" (Acar et al., 2021), Alg. 1.
 
 Each client adds a linear term to its objective that makes the local optima agree with the global one. The term is built
-from the released update, so under privacy it is as private as it is and costs nothing more; unlike SCAFFOLD's control
+from the released update, so it is exactly as private as that update and costs nothing more; unlike SCAFFOLD's control
 variates it never travels. The server's own term h acts like momentum: the larger α·K·η, the quicker it forgets.
 """
 

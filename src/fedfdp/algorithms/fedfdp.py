@@ -56,7 +56,7 @@ class FedFDP(Algorithm[FDPState, FDPBroadcast, FDPUpload, FDPMemory]):
     lr: float = 16.0  # η of the first round; suits the default C = 0.1
     lam: Annotated[float, ranges.LAMBDA] = 0.0  # λ, how much more a record with a high loss counts; 0: not at all
     coefficients: Form = "bounded"  # how that weight enters clipping: fairness/coefficients.py
-    kappa: Annotated[float, ranges.KAPPA] = 2.0  # κ, the largest weight of a record; not of the paper's form
+    kappa: Annotated[float, ranges.KAPPA] = 2.0  # κ, the largest weight of a record; `paper` does not use it
     gamma: Annotated[float, ranges.GAMMA] = 0.01  # γ, what the automatic coefficients add to a gradient's norm
     loss_at: Literal["global", "local"] = "global"  # where the released loss is taken: before or after local steps
     loss_bound: Literal["fixed", "mean", "quantile"] = "fixed"  # how C_l moves; mean is Eq. 16

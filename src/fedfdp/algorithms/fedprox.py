@@ -1,7 +1,7 @@
 """FedProx: "Federated Optimization in Heterogeneous Networks" (Li et al., 2020).
 
 FedAvg whose local steps are pulled back towards the broadcast weights. The pull reads no record, so it is added after
-the noise and is free. At the first step there is nothing to pull: with one local step a round FedProx is FedAvg.
+the noise and is free. At the first step there is nothing to pull: with one local step per round FedProx is FedAvg.
 """
 
 from dataclasses import dataclass

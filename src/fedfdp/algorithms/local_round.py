@@ -77,7 +77,7 @@ class Question:
     loss_bound: float | None = None  # C_l: the mean loss, each clamped to [0, C_l]; None: no loss
     losses_within: bool = False  # also the fraction of the losses within C_l
     norms_within: bool = False  # also the fraction of the gradients within C
-    batch: Literal["first", "last"] = "first"  # the last: its loss after a step along its gradient
+    batch: Literal["first", "last"] = "first"  # "last": its loss after a step along its gradient
 
 
 @dataclass
@@ -90,7 +90,7 @@ class LocalRound(Generic[MessageT, MemoryT]):
     rate: float  # η of the round
     steps: int  # K, the steps of the round
     step: int = 0  # which of them this is, from 0
-    weights: Weights = field(init=False)  # w, where this step starts: w_t at first, the very object
+    weights: Weights = field(init=False)  # w at the start of this step; in step 0 the broadcast object itself
     memory: MemoryT = field(init=False)  # what the client will remember; `direction` may put another in its place
     loss: float = float("nan")  # what the batch that was asked a Question released; NaN where no loss was
     losses_within: float | None = None

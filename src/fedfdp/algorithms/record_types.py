@@ -60,7 +60,7 @@ class Upload:
         return self.records * self.discount
 
 
-LOSS_MEANING = {"meaning": "the mean loss of a batch, each loss clamped, noised"}  # of a field that several have
+LOSS_MEANING = {"meaning": "the mean loss of a batch, each loss clamped, noised"}  # of several methods' `loss`
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """SCAFFOLD: "Stochastic Controlled Averaging for Federated Learning" (Karimireddy et al., 2020), Alg. 1, option II.
 
 Control variates c_i (a client's own direction) and c (everyone's) take the drift out of local steps. They are built
-from the released update, so under privacy they are as private as it is, and cost nothing more. With one local step and
+from the released update, so they are exactly as private as that update and cost nothing more. With one local step and
 everyone taking part the corrections cancel: then it is FedAvg, at twice the traffic.
 """
 

@@ -25,7 +25,7 @@ class Guesses:
 
 
 def p_value(correct: int, guesses: int, canaries: int, *, epsilon: float, delta: float) -> float:
-    """The most likely that so many guesses are right, or more, for an (ε, δ)-private algorithm: their Theorem 5.2.
+    """At most how likely an (ε, δ)-private algorithm lets `correct` guesses or more be right: their Theorem 5.2.
 
     With W ~ Binomial(r, e^ε/(1 + e^ε)): P(W ≥ v) + δ·m·max_i (2/i)·P(v − i ≤ W < v).
     """

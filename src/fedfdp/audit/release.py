@@ -74,7 +74,7 @@ class ReleaseGame(Game):
     """One joint release of gradient and loss, played `trials` times with the canary and as often without.
 
     The canary is the worst case: its gradient and loss reach their bounds, and its weight s = 1 + λ(F_ij − F) is below
-    zero. With `releases` above 1 every client releases so often, at the same weights, and only the last one is judged.
+    zero. With `releases` > 1 every client releases that often at the same weights, and only the last one is judged.
     """
 
     releases: int = 1

@@ -19,7 +19,7 @@ from fedfdp.core.errors import SettingError
 from fedfdp.data import Federation
 from fedfdp.runs.train import train
 
-FEATURES, ORDINARY = 5, 50  # of the records that are no canaries: weights they train, and how many a client holds
+FEATURES, ORDINARY = 5, 50  # of ordinary records (no canaries): features, and records per client
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from fedfdp.bench.rounds import OurRound, Task
 
 # The functions of each part, by file and name, with all that they call. No one of them calls another.
 PARTS = {
-    "ledger: digest and charge": (("engines/local.py", "_admit"),),
+    "ledger: digest and charge": (("engines/local.py", "_charged"),),
     "batches drawn": (("client.py", "poisson"),),
     "records taken": (("engines/local.py", "_records_of"),),
     "forward pass": (("clipping/by_rules.py", "taped"),),

@@ -29,7 +29,7 @@ def bench(
     ] = "",
     seconds: Annotated[float | None, typer.Option(help="About how long to time a peer in each case.")] = None,
     memory: Annotated[bool, typer.Option(help="Measure peak memory, each in a process of its own.")] = True,
-    threads: Annotated[int | None, typer.Option(help="Threads; one a core if left out.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads; one per core if left out.")] = None,
     png: Annotated[Path | None, typer.Option(help="Draw the result into this file.")] = None,
     markdown: Annotated[
         Path | None, typer.Option(help="Write the tables into this file, between its marker lines if it has them.")
@@ -167,7 +167,7 @@ def _set_threads(threads: int | None) -> None:
     if threads is None:
         return
     if threads < 1:
-        raise SettingError("threads", threads, "must be 1 or more", "leave it out for one a core")
+        raise SettingError("threads", threads, "must be 1 or more", "leave it out for one per core")
     import torch
 
     torch.set_num_threads(threads)

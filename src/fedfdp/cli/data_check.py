@@ -96,7 +96,7 @@ def _show_review(found: "Review") -> None:
             columns.add_row(entry.name, entry.kind, f"{entry.missing:,}", f"{entry.outside:,}")
         console.print(columns)
     console.print(f"repeated records: {found.repeated:,}", highlight=False)
-    for line in found.advice or ("nothing to be said against training on it",):
+    for line in found.advice or ("no problem found",):
         print(f"- {line}")
 
 

@@ -54,7 +54,7 @@ def check(
     model: Annotated[str, typer.Argument(help="A built-in model's name, or package.module:Class.")],
     input_shape: Annotated[str, typer.Option(help="The shape of a record, such as 1,28,28 or 30.")] = "1,28,28",
     outputs: Annotated[
-        int | None, typer.Option(help="Values a record; 10, or what your model gives.", show_default=False)
+        int | None, typer.Option(help="Outputs per record; 10, or what your model returns.", show_default=False)
     ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="argument=value, as often as needed.")] = None,
     trainable: Annotated[list[str] | None, typer.Option(help="Train these layers only, such as head.")] = None,
@@ -115,7 +115,7 @@ def _built(
     trainable: list[str] | None,
     tokens: bool,
 ) -> "tuple[nn.Module, int]":
-    """The model, and how many values it gives a record."""
+    """The model, and its number of outputs per record."""
     from fedfdp import models
     from fedfdp.core.errors import SettingError
     from fedfdp.models.losses import task_for

@@ -1,6 +1,6 @@
 """What a person sees of a run: a live line while it goes on, on stderr, and the result at its end.
 
-Which metrics these are, and their labels, the registry says.
+The metrics and their labels come from the registry.
 """
 
 import sys

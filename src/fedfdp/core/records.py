@@ -58,7 +58,7 @@ def from_bytes(kind: type[R], data: bytes) -> R:
 def digest(*records: object, travelled: bool = False) -> str:
     """SHA-256 over the content of records: equal exactly when every bit of them is equal.
 
-    An int in a field of floats comes back from bytes as a float. With `travelled`, 1 and 1.0 count as the same.
+    An int in a float field is read back from bytes as a float: with `travelled`, 1 and 1.0 have the same digest.
     """
     sha = hashlib.sha256()
     for record in records:

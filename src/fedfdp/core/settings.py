@@ -38,7 +38,7 @@ def _unset(kind: type["DataclassInstance"], name: str, value: object) -> bool:
 
 
 def plain(settings: object) -> dict[str, Any]:
-    """A dataclass as a dict of what TOML can hold. None is left out, or written "none" where the default is another."""
+    """A dataclass as a dict of what TOML can hold. None is left out, or "none" if the default is not None."""
     values = dataclasses.asdict(settings)  # type: ignore[call-overload]
     defaults = {field.name: field.default for field in dataclasses.fields(settings)}  # type: ignore[arg-type]
     open_ones = {name: "none" for name, value in values.items() if value is None and defaults[name] is not None}

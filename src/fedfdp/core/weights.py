@@ -90,7 +90,7 @@ class Weights(Mapping[str, Tensor]):
 
 
 def each(operation: Callable[..., Tensor], first: Mapping[str, Tensor], *others: Mapping[str, Tensor]) -> Weights:
-    """The operation on whole vectors, the others' numbers beside the first's of the same name.
+    """The operation on whole vectors; the others are aligned to the first by parameter name.
 
     It must treat every number by itself, as a sum or a square root does.
     """

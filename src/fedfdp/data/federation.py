@@ -46,7 +46,7 @@ class Federation:
 
     clients: tuple[ClientData, ...]  # in the order of summation
     classes: int | None  # None for regression
-    name: str  # of the data, for people
+    name: str  # of the data, for display
     x: Tensor  # inputs of all records: the pool
     y: Tensor  # targets of all records
     before: tuple[Event, ...] = ()  # what every client released to find private ranges; paid before round 0
@@ -189,8 +189,8 @@ class Federation:
             units: by client name, the person of each record, in the order of the records. A person's records then stay
                 together in the split, are drawn together and are protected together.
             seed: of the split.
-            name: of the data, for people.
-            unit_name: what a unit is called, for people.
+            name: of the data, for display.
+            unit_name: what a unit is called, for display.
 
         Returns:
             The clients in the order given.

@@ -221,8 +221,8 @@ def _step_size(federation: Federation, privacy: DPSGD | None, lr: float | None) 
         return []
     return [
         f"algorithm.lr = {lr:g} is the default, found on 52,500 images: on a table of {units:,} training "
-        f"{'records' if federation.unit == 'record' else 'persons'} the noise moves each weight by about {noise:.2g} a "
-        f"round; try a lower one: on three small tables 0.5 to 2 did better, see examples/step_size.py"
+        f"{'records' if federation.unit == 'record' else 'persons'} the noise moves each weight by about {noise:.2g} "
+        f"per round; try a lower one: on three small tables 0.5 to 2 did better, see examples/step_size.py"
     ]
 
 

@@ -31,7 +31,7 @@ from fedfdp.training.protocols import Engine
 
 WAVE_RECORDS = 4096  # the records whose clipped sums are computed in one pass
 WAVE_BYTES = 128 * 2**20  # the memory that the sums of one pass may take
-SMALL_MODEL = 2**17  # with fewer weights the rest of a client's round takes longer than its noise
+SMALL_MODEL = 2**17  # up to so many weights, the noise of some clients is drawn while others go on
 NOISED_NUMBERS = 2**20  # how many numbers of small models are noised at a time
 
 
@@ -52,7 +52,7 @@ class LocalEngine(Engine):
         self.federation, self.learner, self.algorithm = federation, learner, algorithm
         self.privacy, self.randomness, self.book = privacy, randomness, book
         self._method = identity(type(algorithm))
-        self._computed: tuple[Algorithm | None, str] = (None, "")  # a method, and `_how_computed` of it
+        self._computed: tuple[Algorithm | None, str] = (None, "")  # a method, and its digest by `_how_computed`
         by_record = all(client.train.unit is None for client in federation.clients)
         self.fused = fused and privacy is not None and not learner.stochastic and by_record
         self.unable: set[str] = set()
@@ -76,7 +76,7 @@ class LocalEngine(Engine):
             clients = []
             for data in wave:
                 memory = memories[data.name] if data.name in memories else self.algorithm.memory()
-                if client := self._admit(data, broadcast.round, memory, request):
+                if client := self._charged(data, broadcast.round, memory, request):
                     clients.append((client, memory))
             together = self.fused and len(clients) > 1
             who = [client for client, _ in clients]
@@ -121,8 +121,8 @@ class LocalEngine(Engine):
         if wave:
             yield wave
 
-    def _admit(self, data: ClientData, round: int, memory: object, request: "Request | None") -> LocalClient | None:
-        """The client, once the round is paid for; None where it cannot be."""
+    def _charged(self, data: ClientData, round: int, memory: object, request: "Request | None") -> LocalClient | None:
+        """The client, after its ledger was charged for the round; None if its budget does not allow it."""
         if self.privacy is not None:
             ranges.check(memory, type(memory).__name__)
         attempt, asked = 0, ""
@@ -149,7 +149,7 @@ class LocalEngine(Engine):
     def _prefetch(self, clients: Sequence[LocalClient], broadcast: Broadcast) -> Iterator[LocalClient]:
         """The clients, each with its first answer at the broadcast weights, from one pass over all their batches.
 
-        With small models, some clients are noised on other threads while others already go on.
+        With small models, noise for later clients is drawn on other threads while earlier clients go on.
         """
         batches = [client.poisson(0) for client in clients]
         x, y = self._records_of(clients, batches)

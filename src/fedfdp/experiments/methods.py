@@ -30,7 +30,7 @@ class Method:
 
 @cache
 def private_methods() -> dict[str, Method]:
-    """With one local step a round from the broadcast weights FedProx and SCAFFOLD are FedAvg."""
+    """With one local step per round from the broadcast weights FedProx and SCAFFOLD are FedAvg."""
     return _by_key(
         Method("fedavg", "FedAvg", {"name": "fedavg"}),
         Method("scaffold", "SCAFFOLD", {"name": "scaffold"}, same_as="fedavg"),
@@ -45,7 +45,7 @@ def private_methods() -> dict[str, Method]:
 
 @cache
 def plain_methods() -> dict[str, Method]:
-    """Without privacy: an epoch a round in batches of 64. Ours is the default preset's fairness without its noise."""
+    """Without privacy: one epoch per round in batches of 64. Ours is the default preset's fairness without noise."""
     epoch = {"local_epochs": 1, "batch_size": 64}
     ours = {**_algorithm(OUR_PRESET), **epoch}
     return _by_key(

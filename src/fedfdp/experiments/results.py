@@ -82,7 +82,7 @@ class Results:
         same = [methods[c.row.method] for c in self.cells if methods[c.row.method].same_as]
         if same:
             labels = " and ".join(dict.fromkeys(method.label for method in same))
-            notes.append(f"with one local step a round and every client taking part {labels} are FedAvg: the same runs")
+            notes.append(f"with one local step per round and everyone taking part {labels} are FedAvg: the same runs")
         if not self.experiment.name.startswith("tune"):
             notes.append(
                 "each method with its own best η of one grid, tuned on seed 100 and its partition (the paper: η = "

@@ -1,1 +1,1 @@
-"""Compiled loops and the threads that they run on: the only place that knows numba."""
+"""Compiled loops and the threads that they run on: the only place that imports numba."""

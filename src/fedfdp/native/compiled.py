@@ -157,7 +157,7 @@ def _shown(argument: Tensor | float) -> str:
 
 
 def _kept(made: Callable[[bool], T]) -> T:
-    """What is made with a cache on disk, or without it."""
+    """Compiles with a cache on disk; without one if no folder may be written to."""
     try:
         return made(True)
     except RuntimeError:  # no folder that may be written to

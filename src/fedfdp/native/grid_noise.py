@@ -1,7 +1,7 @@
 """Noise in double precision, added and rounded to a grid in one compiled loop: what a deployment does to each number.
 
-Box and Muller's method makes two normal numbers of two words of 64 bits. It rejects none, so the time it takes tells
-nothing of them. |z| is at most 9.49; a normal number is beyond that with probability 2.3e-21. Logarithm, sine and
+Box and Muller's method makes two normal numbers of two words of 64 bits. It rejects none, so its running time
+tells nothing of them. |z| is at most 9.49; a normal number is beyond that with probability 2.3e-21. Logarithm, sine and
 cosine are fdlibm's polynomials, right to the last digit or the one before it, written out so that the compiler computes
 several at a time.
 """

@@ -18,14 +18,14 @@ from fedfdp.training.rounds import Plan, Trainer
 
 @dataclass(frozen=True)
 class Started:
-    """What reaches the clients of a run, judges its model, and says what was spent (None without privacy)."""
+    """The engine, evaluator and accounts of a run; no accounts without privacy."""
 
     engine: Engine
     evaluator: Evaluator
     accounts: Accounts | None
 
 
-# Is given the run's folder, where there is one: ledgers and the like are kept in it.
+# Called with the run's folder, where ledgers are kept; None if nothing is written.
 Start = Callable[[Path | None], AbstractContextManager[Started]]
 
 
@@ -59,7 +59,7 @@ def carry_out(
     declared = [size for size in members.sizes if size]
     population = Population(len(members.names), sum(declared), min(declared), members.classes)
     state = plan.algorithm.init(learner.initial(), population, plan.privacy)
-    # All that can be refused was: from here on there may be a folder.
+    # Every check of the settings has passed. Only from here on is a folder made.
     with ExitStack() as stack:
         if threads is not None:
             stack.callback(torch.set_num_threads, torch.get_num_threads())

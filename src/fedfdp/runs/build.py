@@ -127,7 +127,7 @@ def _with_ranges(config: Config, found: Mapping[str, Range], sigma: float) -> Co
 
 
 def stored_config(folder: RunFolder, overrides: list[str]) -> Config:
-    """What a folder's run was started with; overrides may change how it is looked at, not what it computes."""
+    """A folder's config. Overrides may change name, threads, device and eval_every: nothing that is computed."""
     stored = configs.from_dict(folder.config())
     config = configs.from_dict(layers.override(folder.config(), overrides))
     if config.fingerprint() != stored.fingerprint():

@@ -58,7 +58,7 @@ class Data(Facts):
 class TopLevel:
     """The settings above all sections of a config."""
 
-    name: str = "run"  # of the run, for people
+    name: str = "run"  # of the run, for display
     seed: int = 0  # of batches, noise, initial weights and partition
     rounds: int | None = None  # None: as many as the budget allows
     eval_every: int | None = None  # rounds between evaluations; None: about 15 evaluations in all
@@ -68,12 +68,12 @@ class TopLevel:
     randomness: Literal["seeded", "secure"] = "seeded"  # secure: from the operating system, never the same again
     threads: int | None = None  # None: one per core
     loss: str | None = None  # package.module:function of (output, y), one loss per record; None: the usual one
-    metric: str = "loss"  # what Ψ is the spread of: loss, accuracy or package.module:function of (outputs, targets)
+    metric: str = "loss"  # Ψ is its variance over clients: loss, accuracy, package.module:function of outputs, targets
 
     def __post_init__(self) -> None:
         require(self.rounds is None or self.rounds >= 1, "rounds", self.rounds, "1 or more", "100 is usual")
         every = self.eval_every
-        require(every is None or every >= 1, "eval_every", every, "1 or more", "leave it out for about 15 looks")
+        require(every is None or every >= 1, "eval_every", every, "1 or more", "leave it out for about 15 evaluations")
         fits = self.threads is None or 1 <= self.threads <= 1024
         require(fits, "threads", self.threads, "from 1 to 1024", "leave it out for one per core")
         check_engine(self.engine)

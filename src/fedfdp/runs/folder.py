@@ -1,4 +1,7 @@
-"""A run on disk: config, ledger, checkpoint, metrics, summary, model. Every file is whole or absent."""
+"""A run on disk: config, ledger, checkpoint, metrics, summary, model.
+
+Files are replaced whole. Only metrics and ledger are appended to: a torn last line is passed over or repaired.
+"""
 
 import contextlib
 import hashlib

@@ -1,9 +1,10 @@
 """A run while it goes on: it drives the trainer, keeps folder and statement up to date, and sums up at the end.
 
-What was spent is durable before anything that came of it is written.
+Ledgers are synced to disk before anything that was computed from their releases is written.
 """
 
 import json
+import logging
 import math
 import platform
 import time
@@ -24,6 +25,8 @@ from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json
 from fedfdp.runs.statement import statement
 from fedfdp.training.protocols import Accounts
 from fedfdp.training.rounds import Step, Trainer
+
+log = logging.getLogger(__name__)
 
 CHECKPOINT_SECONDS = 15.0
 
@@ -81,6 +84,9 @@ class Session:
             self._save()
             self._write_statement()
             raise
+        state = self.trainer.progress.state
+        if state.round < self.plan.rounds and not self.plan.algorithm.done(state):
+            log.warning("stopped after %s of %s rounds: no client can pay for another", state.round, self.plan.rounds)
         return self._finish()
 
     def _restore(self) -> None:
@@ -133,7 +139,7 @@ class Session:
         return self.accounts.epsilon() if final else self.accounts.epsilon_so_far()
 
     def _check_charges(self, accounts: Accounts) -> None:
-        """No ε is stated that is less than that of the uploads which were used: an engine may have charged nothing."""
+        """Raises if the ledgers show fewer events than the uploads have: the stated ε would be too low."""
         if self.engine.charges_here and accounts.charged() < self.trainer.events:
             name, used, shown = type(self.engine).__name__, self.trainer.events, accounts.charged()
             raise FedFDPError(

@@ -41,8 +41,8 @@ class Statement:
     beside: tuple[float, ...]  # noise multipliers of what is released beside the gradient, from the same batch
     repeatable: bool
     unit: str = "record"  # or the column that tells persons apart
-    evaluated: Mapping[str, int] = field(default_factory=dict)  # across machines: who let it be judged, how often
-    remarks: tuple[str, ...] = ()  # where the numbers of two sides differ: both, and which is stated
+    evaluated: Mapping[str, int] = field(default_factory=dict)  # across machines: evaluations each node answered
+    remarks: tuple[str, ...] = ()  # nodes whose ledgers claim another ε: both numbers, which is stated
 
     @property
     def epsilon(self) -> float:
@@ -109,7 +109,7 @@ class Statement:
             "unit": self._unit_in_words,
             "adjacency": f"zero-out of one {one}, the number of {one}s being public; replace-one beside it",
             "mechanism": {
-                "name": f"Poisson-subsampled Gaussian: per-{one} clipping, one joint release a batch",
+                "name": f"Poisson-subsampled Gaussian: per-{one} clipping, one joint release per batch",
                 "clip": p.clip,
                 "sigma": p.sigma,
                 "sigma_beside": list(self.beside),
@@ -202,8 +202,8 @@ SEVERAL_CLIENTS = (
 
 NOT_COVERED = (
     "choosing hyper-parameters by training several times on the same records: every run that was looked at counts",
-    "evaluation on raw records, in a simulation of all clients, across machines on the test records of nodes that let "
-    "it: the measures shown are exact and not private, and records held back for the test are not protected",
+    "evaluation on raw records (of all clients in a simulation; across machines, test records of nodes that allow it): "
+    "the measures shown are exact and not private, and records held back for the test are not protected",
     "what is published besides the uploads and what is made of them",
 )
 

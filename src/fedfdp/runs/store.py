@@ -60,7 +60,7 @@ class Store:
         return [RunFolder(path.parent) for path in sorted(self.root.glob(f"**/{IDENTITY}"))]
 
     def _begun(self, path: Path) -> bool:
-        """Whether there is a run to continue. Removes what a process left that was killed while it made the folder."""
+        """Whether there is a run to continue. Removes what a process left that was killed while making the folder."""
         if (path / IDENTITY).is_file():
             return True
         if path.exists():

@@ -28,7 +28,7 @@ SECONDS_BETWEEN_WORDS = 0.3
 
 @dataclass(frozen=True)
 class Word:
-    """How far one run of a sweep is."""
+    """A progress report of one run of a sweep."""
 
     run: str
     state: State

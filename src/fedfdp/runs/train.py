@@ -83,7 +83,7 @@ def train(
         server: an optimiser or averaged weights on top of the method; None: neither.
         participation: who takes part in a round; None: everyone.
         loss: called with outputs and targets, it gives one loss per record; None: cross-entropy or squared error.
-        metric: what Ψ is reported of: "loss", "accuracy", or a function of outputs and targets.
+        metric: Ψ is its variance over clients: "loss", "accuracy", or a function of outputs and targets.
         seed: the same seed gives the same bits.
         randomness: "secure" draws batches and noise from the operating system: nothing is repeated then, and a round
             that is resumed is paid for again.
@@ -206,7 +206,7 @@ def _ledgers(
 
 
 def _handed_out(untouched: nn.Module, trained: nn.Module) -> nn.Module:
-    """The given module with the released weights: code of the one that was trained may have kept records in it."""
+    """A fresh copy of the given module with the released weights: code of the trained one may have stored records."""
     fresh = copy.deepcopy(untouched)
     try:
         fresh.load_state_dict(trained.state_dict())
@@ -248,7 +248,7 @@ def _check_budgets(privacy: DPSGD | None, federation: Federation) -> None:
 
 
 def _cannot_repeat(unknown: str, resume: bool, out: str | Path | None) -> None:
-    """Of a model, loss or engine that holds what cannot be read, nobody can tell whether it computes the same again."""
+    """Raises or warns: a model, loss or engine that holds what cannot be read cannot be compared with a later one."""
     fix = "keep functions, numbers and tensors in it"
     if resume:
         raise RunError(f"{out} cannot be resumed: {unknown} cannot be compared; {fix}, or start a new run")

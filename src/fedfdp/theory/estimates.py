@@ -206,7 +206,7 @@ def _drawn(client: ClientData, share: float, records: int) -> tuple[Tensor, Tens
 
 def _steps(algorithm: Algorithm, privacy: DPSGD | None) -> str:
     one = algorithm.private_steps(None, privacy) == 1 if privacy else algorithm.local_steps == 1
-    return "" if one else "; the theorem is for one local step a round, which this run did not keep to"
+    return "" if one else "; the theorem is for one local step per round, and this run has another number"
 
 
 def _void(reason: str) -> Optimum:

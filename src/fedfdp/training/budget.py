@@ -36,7 +36,7 @@ def resolve_privacy(
         return None, rounds
     missing = [name for name in ("epsilon", "sigma") if getattr(privacy, name) is None] + ["rounds"] * (rounds is None)
     if len(missing) > 1:
-        allowed = f"left out together with {missing[1]}, and one can be solved"
+        allowed = f"{missing[1]} is left out too, and only one of them can be solved for"
         raise SettingError(f"privacy.{missing[0]}", None, allowed, "set one of them")
     paid = None if rounds is None else math.ceil(rounds * share)  # rounds that a client takes part in
     if privacy.sigma is None:
@@ -95,7 +95,7 @@ def _sigma_after(before: Sequence[Event], privacy: DPSGD, algorithm: Algorithm, 
             f"not fit into the rest; raise data.estimate.sigma or epsilon, or lower rounds"
         )
     found, first = _MOST_NOISE, 2.0
-    # The quickest bound comes near: it is never below the exact one, so what fits by it fits.
+    # First with the quickest accountant: it never under-estimates ε, so a σ that fits by it fits exactly.
     for accountant, tolerance in (exact.quickest, 0.01), (exact, PRECISION):
         price = partial(cost, accountant=accountant)
         if price(found) <= privacy.epsilon:

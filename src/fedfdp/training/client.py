@@ -92,7 +92,7 @@ class LocalClient:
         return (PlainBatch(self, positions, next(self._steps)) for positions in self._minibatches(wanted, batch_size))
 
     def _minibatches(self, count: int, batch_size: int) -> Iterator[Tensor]:
-        """So many minibatches of shuffled records, reshuffled whenever all were seen."""
+        """`count` minibatches of shuffled records, reshuffled whenever all were seen."""
         generator, left = torch.Generator(), torch.empty(0, dtype=torch.int64)
         generator.set_state(self.randomness.state(self.key("shuffle")))
         for _ in range(count):
@@ -186,7 +186,7 @@ class PrivateBatch:
         return self.client.data.train.take(self._positions())
 
     def _counts(self) -> Tensor | None:
-        """The records of each person drawn; None where a record stands for itself."""
+        """How many records each drawn person has; None if the unit of privacy is the record."""
         persons = self.client.data.train.persons
         return None if persons is None else persons.counts[self.client.poisson(self.step)]
 
@@ -199,7 +199,7 @@ class PrivateBatch:
         return losses.new_zeros(len(counts)).index_add_(0, of_whom, losses) / counts.to(losses.device)
 
     def _prefetched(self, weights: Weights, coefficient: Coefficient) -> Answer | None:
-        """The answer that was computed beforehand, if it is to this question of the first batch. It is given once."""
+        """The first batch's answer computed beforehand, if for these weights and this coefficient; given once."""
         if self.step != 0:
             return None
         ready, self.client.prefetched = self.client.prefetched, None

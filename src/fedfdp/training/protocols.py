@@ -26,11 +26,11 @@ class Members(Protocol):
 
     @property
     def sizes(self) -> Sequence[int]:
-        """What each declares: its training records, or the persons they are of; 0 where it has not said so yet."""
+        """n_i of each client: its number of training records, or of persons; 0 if not declared yet."""
 
     @property
     def name(self) -> str:
-        """Of the data, for people."""
+        """A name of the data, for display."""
 
     @property
     def unit(self) -> str:
@@ -76,7 +76,7 @@ class Accounts(Protocol):
     def ledger(self, client: str) -> Account: ...
 
     def epsilon(self) -> float:
-        """Of the client that spent most, exact."""
+        """The exact ε of the client that spent most."""
 
     def epsilon_so_far(self) -> float:
         """How much the client that spent most has used up, for display after every round; never a number to claim."""
@@ -91,7 +91,7 @@ class Accounts(Protocol):
 class Evaluator(Protocol):
     """Judges weights on the clients' own records, as far as they allow it."""
 
-    performance: Performance  # what Ψ is the spread of
+    performance: Performance  # the metric whose variance over clients is Ψ
 
     def test(self, weights: Weights) -> ClientResults:
         """On the test records; results are in the order of `Members.names`."""
@@ -115,7 +115,7 @@ class Engine(Protocol):
 
     unable: Collection[str] = frozenset()  # the clients that could not pay when they were last asked
     local_losses: Mapping[str, float] = MappingProxyType({})  # of the clients' own models, where a round was watched
-    saves_every_round: bool = False  # for engines that find asking a round again dearer than a checkpoint
+    saves_every_round: bool = False  # True if repeating a round costs more than a checkpoint
     charges_here: bool = True  # False where clients elsewhere keep their ledgers, and say what they have spent
 
     @abstractmethod

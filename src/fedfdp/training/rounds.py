@@ -26,7 +26,7 @@ Reply = TypeVar("Reply", bound=Upload)
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run computes, whoever takes part and however they are reached. Nothing in it is left open."""
+    """What a run computes, fully resolved; independent of who the clients are and how they are reached."""
 
     algorithm: Algorithm
     privacy: DPSGD | None
@@ -34,7 +34,7 @@ class Plan:
     participation: Participation
     rounds: int
     eval_every: int
-    seed: int  # of who takes part in a round
+    seed: int  # decides who takes part in a round
     repeatable: bool  # whether batches and noise come from a seed as well
 
 
@@ -63,7 +63,7 @@ class Progress(Generic[State, Memory, Reply]):
 class Evaluation:
     """The released model's measures, overall and client by client."""
 
-    measures: dict[str, float]  # by name: accuracy, loss, psi and its kin
+    measures: dict[str, float]  # by name: accuracy, loss, psi, psi_train, …
     clients: ClientResults  # client by client, in the federation's order
 
 
@@ -85,7 +85,7 @@ class Trainer:
         # Replaced whole after every round: an interrupt never finds half of one.
         self.progress: Progress[ServerState, object, Upload] = Progress(state)
         self.evaluating = 0.0  # seconds of the run that were spent on evaluation
-        self.events = 0  # that clients have released since this trainer was made
+        self.events = 0  # released by clients since this trainer was made; ledgers must show as many
 
     @property
     def released(self) -> Weights:
@@ -93,7 +93,7 @@ class Trainer:
         return self.plan.server.released(self.progress.state.weights, self.progress.server)
 
     def run(self) -> Iterator[Step]:
-        """Rounds until all are done, the method is, or no client can afford another."""
+        """Yields rounds until all are done, the method says it is done, or no client can pay for another."""
         while self.progress.state.round < self.plan.rounds and not self.plan.algorithm.done(self.progress.state):
             step = self.round()
             if step is None:
@@ -101,7 +101,7 @@ class Trainer:
             yield step
 
     def round(self) -> Step | None:
-        """One round; None, and nothing changed, where no client can afford it."""
+        """One round; None, and nothing changed, if no client can pay for it."""
         plan, method, before, start = self.plan, self.plan.algorithm, self.progress, time.perf_counter()
         now, done = before.state.round, before.state.round + 1
         evaluates = done % plan.eval_every == 0 or done == plan.rounds
@@ -122,10 +122,10 @@ class Trainer:
                 self.events += price
                 delay = who.late.get(upload.client)
                 if delay is not None and not plan.participation.asynchronous:
-                    continue  # past the deadline: the client knows it too, and remembers the round as one it missed
+                    continue  # past the deadline: dropped, and the client's memory stays as it was
                 memories[upload.client] = memory
                 if delay is not None:
-                    own = w.clone(upload.update)  # it may be a part of the sums of many clients
+                    own = w.clone(upload.update)  # it may be a view into a buffer of many clients
                     late.append(Late(now, now + delay, replace(upload, update=own)))
                     continue
                 used += 1

@@ -97,7 +97,7 @@ def tune(
 
 
 def advance(config: Config, root: Path, to: int) -> Outcome:
-    """What this run has reached after `to` rounds, training so far first where it has not been."""
+    """What this run has reached after `to` rounds; trains it up to there first if necessary."""
     store = Store(root)
     folder = store.run(config)
     if (known := _reached(folder, to)) is not None:

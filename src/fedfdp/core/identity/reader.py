@@ -25,19 +25,19 @@ _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))  # they hold nothing that is computed with
 _LEFT_OUT_OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__dataclass_fields__"}
 _LEFT_OUT_OF_CLASSES |= {"__dataclass_params__", "__abstractmethods__", "_abc_impl", "__firstlineno__"}
-_LEFT_OUT_OF_CLASSES |= {"__orig_bases__", "__parameters__"}  # type arguments: what a class makes of them it holds
+_LEFT_OUT_OF_CLASSES |= {"__orig_bases__", "__parameters__"}  # type arguments: their effect is elsewhere in it
 _LEFT_OUT_OF_MODULES = {*vars(nn.Module()), "_compiled_call_impl", "_flat_weight_refs"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _HEAP_TYPE = 1 << 9  # the flag of a class made by a class statement, not in C
 
 
 class Reader:
-    """One reading. An object is read once; where an object contains itself, the distance to it counts instead."""
+    """One reading. Each object is read once; inside itself, how many levels up it is counts instead."""
 
     def __init__(self, thing: object, known: Mapping[int, object] | None = None, *, caches: bool = False) -> None:
         self.unknown, self._caches = "", caches
         trained = [p for p in thing.parameters() if p.requires_grad] if isinstance(thing, nn.Module) else []
-        # Of a trained parameter its number counts, wherever it is kept, and not what it holds.
+        # A trained parameter counts by its position, wherever it is kept, not by its values.
         self._trained = known or {id(parameter): number for number, parameter in enumerate(trained)}
         self._read: dict[int, bytes] = {}
         self._within: dict[int, int] = {}
@@ -203,7 +203,7 @@ class Reader:
             return hashed("script", str(value.inlined_graph), self._mapping(weights, path))
         if "_orig_mod" in value._modules:  # what torch.compile made of a module computes the same as the module
             return self.digest(value._modules["_orig_mod"], path)
-        # Hooks are kept under running numbers, of which nothing depends: only the functions count.
+        # Hooks are kept under running numbers, on which nothing depends: only the functions count.
         hooks = [self._all(name, getattr(value, name, {}).values(), f"{path}.{name}") for name in _HOOKS]
         plain = {n: v for n, v in vars(value).items() if n not in _LEFT_OUT_OF_MODULES}
         held: dict[str, object] = {**plain, **value._buffers, **value._parameters, **value._modules}
@@ -235,7 +235,7 @@ def _attributes(*names: str) -> Describe:
     return describe
 
 
-# What is of several of these kinds is described as the first of them.
+# The first kind that matches is used.
 _KINDS: list[tuple[Any, Describe]] = [
     (nn.Module, Reader._module),
     (Tensor, Reader._tensor),

@@ -65,7 +65,7 @@ class Account:
 
     @property
     def difference(self) -> str:
-        """Where the two are not the same: both, why, and which is stated."""
+        """If price and claim differ: both, why they differ, and which is stated; otherwise empty."""
         price, claim = self.price(), self.claim()
         if self.spent is None or math.isclose(price, claim, rel_tol=1e-9):
             return ""
@@ -80,7 +80,7 @@ class Account:
 
 @dataclass
 class Accounts:
-    """The last word of every node; what a summary and a privacy statement are made of."""
+    """The latest ledger report of every node, from which summary and privacy statement are made."""
 
     delta: float
     accountant: str  # the run's own
@@ -89,7 +89,7 @@ class Accounts:
     spent: dict[str, Spent] = field(default_factory=dict)
 
     def report(self, client: str, said: str) -> None:
-        """A ledger only ever grows: one that shows less than before was lost, and its node is not to be used."""
+        """Notes a node's report. A ledger only grows: one that shows less than before was lost, and raises."""
         now, before = parse_spent(said, self.accountant), self.spent.get(client)
         if before is not None and before.rule != now.rule:
             raise DataError("its ledger is another one than before")
@@ -122,7 +122,7 @@ class Accounts:
         return max((by.upper_bound(history, self.delta) for history in known), default=0.0)
 
     def differences(self) -> list[str]:
-        """Where ledgers claim something else than the run's settings give: a line for all nodes with the same."""
+        """One line for each way in which ledgers claim another ε than the run's settings give, with the nodes."""
         lines: dict[str, list[str]] = {}
         for client in self.spent:
             if difference := self.ledger(client).difference:
@@ -140,7 +140,7 @@ class Accounts:
 
 
 def parse_spent(text: str, own: str) -> Spent:
-    """A ledger as a node reported it; what is none is a DataError.
+    """A ledger as a node reported it; a malformed report is a DataError.
 
     No class is imported because a node names it: `own`, the run's accountant, is the only one that may be outside this
     library.
@@ -148,11 +148,11 @@ def parse_spent(text: str, own: str) -> Spent:
     try:
         said = json.loads(text)
         if not isinstance(said, dict) or set(said) != {"history", "accountant", "budget", "delta"}:
-            raise ValueError("no account of a ledger")
+            raise ValueError("not history, accountant, budget and delta")
         history, accountant = _history(said["history"]), said["accountant"]
         budget, delta = float(said["budget"]), float(said["delta"])
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
-        raise DataError(f"a history that is none: {error}") from None
+        raise DataError(f"malformed ledger report: {error}") from None
     known = [*(name for name, by in ACCOUNTANTS.items() if not by.unsound), own]
     if accountant not in known or not (0 < budget < math.inf and 0 < delta < 1):
         raise DataError(f"a ledger with an impossible rule: {accountant!r:.40}, {budget}, {delta}")

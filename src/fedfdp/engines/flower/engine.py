@@ -103,7 +103,7 @@ class FlowerEngine(Engine):
         *,
         watch: bool = False,
     ) -> Iterator[tuple[Upload, object]]:
-        """The round's uploads, in the roster's order. Memories stay at the nodes: a fresh one stands in for each."""
+        """The round's uploads, in the roster's order. Memories stay at the nodes: each comes with an empty one."""
         wanted = [name for name in self.roster.names if asked is None or name in asked]
         uploads = self._collect(broadcast, wanted)
         if self.settings.norm_ratio is not None:
@@ -149,7 +149,7 @@ class FlowerEngine(Engine):
         return min(self.settings.enough, len(set(wanted) - self.unable))
 
     def _there(self, names: Sequence[str], least: int, end: float) -> list[str]:
-        """Those of the nodes that are there, once they are at least so many."""
+        """The nodes that are connected, once at least `least` of them can pay; waits for that until `end`."""
         while True:
             self.roster.refresh()
             found = [n for n in self.roster.exchange.names_present(names) if n in self.roster.hellos]
@@ -170,7 +170,7 @@ class FlowerEngine(Engine):
     def _sort(
         self, name: str, round: int, answer: Answer | DataError, uploads: dict[str, Upload], refusals: dict[str, str]
     ) -> None:
-        """Puts an upload into `uploads`; logs why there is none, in `refusals` too where asking again is no use."""
+        """Puts an upload into `uploads`, or logs why there is none; in `refusals` too if asking again is no use."""
         try:
             if isinstance(answer, DataError):
                 raise answer

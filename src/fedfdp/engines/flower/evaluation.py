@@ -53,7 +53,7 @@ class RemoteEvaluator:
         return self._results({})
 
     def _as_released(self) -> ClientResults:
-        """The private losses, smoothed over rounds; the noise's own part of their spread is known, and said."""
+        """The released private losses, smoothed over rounds, with the variance that the noise adds to each."""
         found = self._results({name: (loss, math.nan, 1) for name, loss in self.released.means.items()})
         return replace(found, noise=np.array([self.released.noise.get(name, 0.0) for name in self.roster.names]))
 

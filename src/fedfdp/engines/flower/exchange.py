@@ -49,7 +49,7 @@ class Exchange:
     def ask(
         self, questions: dict[int, Question], *, deadline: float, limit: int
     ) -> Iterator[tuple[int, Answer | DataError]]:
-        """Each answer as it comes, by node id; an error in its place says why there is none that can be used."""
+        """Each answer as it arrives, by node id; a DataError in its place says why there is no usable one."""
         if self.meter is not None:
             self.meter.begin(2 * limit)
         waiting: dict[str, int] = {}
@@ -86,7 +86,7 @@ class Exchange:
             return None
         (reply,) = replies
         if reply.has_error() and reply.error.code == EXPIRED:
-            return None  # its time is up a moment before ours: the node may still be busy with it
+            return None  # it expires a moment before our deadline: the node may still be computing
         if reply.has_error():
             return DataError(f"it is gone: {reply.error.reason or reply.error.code}")
         try:

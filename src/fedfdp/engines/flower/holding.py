@@ -44,7 +44,7 @@ def holding_of(name: str, data: NodeData) -> Holding:
 def _fraction(data: NodeData, given: bool) -> float:
     if given and data.test_fraction is not None:
         fix = "leave it out, or give no test records"
-        raise SettingError("data.test_fraction", data.test_fraction, "which records are for the test is given", fix)
+        raise SettingError("data.test_fraction", data.test_fraction, "not allowed beside given test records", fix)
     return TEST_FRACTION if data.test_fraction is None else data.test_fraction
 
 
@@ -67,7 +67,7 @@ def _loaded(name: str, data: NodeData) -> Holding:
             fix = f"return a dict with {', '.join((*parts, *people))}"
             raise SettingError(f"data.{setting}", getattr(data, setting), allowed, fix)
     if unknown := sorted(set(arrays) - {*parts, *people}):
-        fix = f"set data.unit = {str(unknown[0])!r} if it says of whom a record is, or leave it out"
+        fix = f"set data.unit = {str(unknown[0])!r} if it names the person of each record, or leave it out"
         raise SettingError("data.loader", data.loader, f"gives {unknown[0]!r}, which has no use", fix)
     whole = Federation.from_clients(
         {name: [arrays[part] for part in parts]},
@@ -93,7 +93,7 @@ def _persons(name: str, arrays: Mapping[str, Any], people: dict[str, str]) -> di
         if len(names) != len(arrays[records]):
             raise DataError(f"loader: {len(arrays[records])} records in {records!r}, {len(names)} in {key!r}")
         if any(missing in names for missing in ("", "nan", "None")):
-            raise DataError(f"loader: some records in {key!r} are of nobody; every record needs its person")
+            raise DataError(f"loader: some records in {key!r} have no person; every record needs one")
         found += names
     return {name: found}
 

@@ -42,7 +42,7 @@ class Evaluations:
             raise RefusalError(f"policy.evaluations does not allow more than {self.most} in all")
 
     def judge(self, weights: Weights, learner: Learner, federation: Federation) -> Judged:
-        """Counts before it judges, as a ledger charges before a batch is drawn: a lost answer was given, too."""
+        """Counts before it judges, as a ledger charges before a batch is drawn: a lost answer counts."""
         self.answered += 1
         files.write_whole(self.folder / EVALUATIONS, json.dumps({"answered": self.answered}).encode())
         found = LocalEvaluator(learner, federation).test(weights)
@@ -54,7 +54,7 @@ def check_apart(client: ClientData, *, split_given: bool) -> None:
     """Raises where a record, or a person, is for training and for the test: its raw measures would leave the node.
 
     Equal content alone proves nothing, since a table of few columns has many equal rows: the owner is told how many.
-    Only a test part that was given, and all of which is among the training records, is taken for a mistake.
+    It is an error only if the owner gave the test records and all of them are training records too.
     """
     train, test = client.train, client.test
     if torch.isin(train.index, test.index).any():

@@ -17,7 +17,7 @@ _PARTS = ("memory", "upload", "next")
 
 @dataclass(frozen=True)
 class Remembered:
-    """`memory` is what the next round starts from; `upload` answered `request` in `round`, and made `next` of it.
+    """`memory`: before `round`. `upload`: the answer to `request` in `round`. `next`: the memory after it.
 
     `next` becomes the memory once the coordinator says that the upload was used.
     """

@@ -138,7 +138,7 @@ def unpack(kind: type[M], content: RecordDict, *, limit: int) -> M:
         if array is not None and array.stype != _STYPE:
             raise ValueError(f"a record of type {array.stype!r:.60}")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(f"no {kind.__name__} of this protocol: {error}") from None
+        raise DataError(f"not a valid {kind.__name__}: {error}") from None
     data = b"" if array is None else array.data
     if len(data) > limit:
         raise DataError(f"a record of {len(data):,} bytes, where {limit:,} are allowed")

@@ -56,7 +56,7 @@ class Node(AbstractContextManager["Node"]):
         if self.policy.evaluate:
             check_apart(self.data, split_given=split_given)
         self.evaluations = Evaluations(self.folder, self.policy.evaluations)
-        # The ledger belongs to the holder: it goes on, whatever the records are by now and whoever asks.
+        # The ledger belongs to the holder: the same one for every run, coordinator and version of the records.
         self.book = LedgerBook.open(
             self.folder / LEDGER,
             data=f"all records of {self.name}",
@@ -189,7 +189,7 @@ class Node(AbstractContextManager["Node"]):
         broadcast = checks.read(method.Message, question.record, agreed.template)
         if broadcast.round != question.round:
             raise DataError(f"a broadcast of round {broadcast.round} in a question about round {question.round}")
-        run = records.digest(question.run, question.terms)  # a memory is of one run under one set of terms
+        run = records.digest(question.run, question.terms)  # a memory is valid for one run under one set of terms
         known = self.remembered.settled(run, question.last)
         before = records.from_bytes(method.Memory, known.memory) if known.memory else method.memory()
         request = records.digest(broadcast, question.run, question.terms, before)

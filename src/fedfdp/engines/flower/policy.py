@@ -33,11 +33,11 @@ class Policy:
     max_steps: Annotated[int, ranges.ALLOWED_STEPS] = 10_000  # batches in a round
     algorithms: tuple[str, ...] = FIXED_PRICE  # methods that may be run, by name or import path
     models: tuple[str, ...] = tuple(MODELS)  # models that may be trained, by name or import path
-    arguments: dict[str, dict[str, Any]] = field(default_factory=dict)  # of models by import path: these, no others
+    arguments: dict[str, dict[str, Any]] = field(default_factory=dict)  # all that models by import path may be given
     max_weights: Annotated[int, ranges.ALLOWED_WEIGHTS] = 10**8  # the size of a model by name, trained or not
     accountant: str = "pld"  # of the node's ledger; with "filter" rounds may differ in price; or package.module:Class
     evaluate: bool = False  # whether exact results on the test records may leave the node
-    evaluations: Annotated[int, ranges.ALLOWED_ANSWERS] = 1000  # of those, how many in all, in all runs
+    evaluations: Annotated[int, ranges.ALLOWED_ANSWERS] = 1000  # answered at most, over all runs
     without_privacy: bool = False  # whether training without noise is allowed
     unsafe_seeded: bool = False  # whether a coordinator's seed may decide noise: on this machine only
 
@@ -52,7 +52,7 @@ class Policy:
 
     @property
     def dearest(self) -> Event:
-        """The batch that costs most of all that are allowed."""
+        """The most expensive batch that the policy allows."""
         return Event(self.max_q, (self.min_sigma,))
 
     def check_names(self, terms: Terms) -> None:
@@ -99,8 +99,8 @@ class NodeData(Facts):
 
     file: str | None = None  # a table, an archive or a folder of images, with its public facts beside it
     loader: str | None = None  # package.module:function that returns x, y and, where the split is given, x_test, y_test
-    config: str | None = None  # a run's config, of whose federation this is …
-    part: int | None = None  # … the client at this position
+    config: str | None = None  # to try things out: a run's config; this node is one of its clients, …
+    part: int | None = None  # … the one at this index
     test_fraction: float | None = None  # of the records, held back at random if no split is given; None: a quarter
 
     def __post_init__(self) -> None:

@@ -78,7 +78,7 @@ def make_node_key(path: Path) -> Path:
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """Of the curve that Flower uses."""
+    """A new private key on the curve that Flower uses."""
     return ec.generate_private_key(ec.SECP384R1())
 
 

@@ -21,7 +21,7 @@ class Flower:
     quorum: int | None = None  # uploads that a round needs; None: more than half of the nodes
     deadline: float = 600.0  # seconds for one round
     wait: float = 600.0  # seconds to wait for nodes, at the start and where there are fewer than the quorum
-    norm_ratio: float | None = None  # drop uploads longer than so many times the median
+    norm_ratio: float | None = None  # drop uploads whose norm exceeds this multiple of the median
 
     def __post_init__(self) -> None:
         host, _, port = self.address.rpartition(":")

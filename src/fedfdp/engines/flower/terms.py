@@ -104,7 +104,7 @@ def try_out(learner: Learner, privacy: DPSGD, *, input_shape: tuple[int, ...], t
 
 
 def frozen_digest(model: nn.Module) -> str:
-    """Of all that is not trained: frozen parameters and buffers. Equal exactly where they are."""
+    """A digest of frozen parameters and buffers: equal if and only if they are."""
     frozen = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
     return digest(frozen, dict(model.named_buffers()))
 

@@ -158,7 +158,7 @@ def _attend(node: Node, connection: Connection, *, poll: float, parent: int | No
 def _deliver(reply: Message, connection: Connection) -> None:
     """Sends an answer, and once more where the coordinator lost it halfway because it was restarted or slow.
 
-    An answer that is not taken does not end the node: the round is paid for, and asked again it has the same answer.
+    An undelivered answer does not end the node: the round is paid for, and asked again it sends the same bytes.
     """
     for last in (False, True):
         try:

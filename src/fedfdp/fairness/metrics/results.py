@@ -23,7 +23,7 @@ class ClientResults:
     accuracies: Floats  # NaN in regression
     records: NDArray[np.int64]  # that each client was judged by
     shares: Floats  # p_i = n_i / Σ n_j
-    metric: str = "loss"  # what Ψ is the spread of: loss, accuracy, another metric of outputs, or a function's name
+    metric: str = "loss"  # Ψ is its variance over clients: loss, accuracy, another of outputs, or a function's name
     of_outputs: dict[str, Floats] = field(default_factory=dict)  # by name: the metrics computed of clients' outputs
     noise: Floats | None = None  # the variance of the noise on each loss, where they were released under privacy
 

@@ -1,6 +1,7 @@
 """The coefficient of a record's gradient: what the caller wants, cut to ‖c·g‖ ≤ clip for every input.
 
-Never trusts the caller's function: it sees one record at a time, and whatever it returns becomes a safe value.
+The caller's function is not trusted: it is evaluated record by record, unless its class is listed in ELEMENTWISE (all
+shipped ones are), and whatever it returns is cut to a safe value.
 """
 
 from collections.abc import Callable
@@ -51,7 +52,7 @@ def wanted(coefficient: Wanted | None, losses: Tensor, norms: Tensor) -> Tensor:
         ) from error
     if c.shape != norms.shape:
         raise SettingError(
-            "coefficient", coefficient, f"must give one number a record, gave shape {tuple(c.shape[1:])}"
+            "coefficient", coefficient, f"must return one number per record, returned shape {tuple(c.shape[1:])}"
         )
     return c
 

@@ -98,7 +98,7 @@ def _followed(job: Job, x: Tensor, y: Tensor, proven: Proven) -> tuple[Tensor, C
 
 
 def taped(job: Job, x: Tensor, y: Tensor, watch: Watcher, *, images_last: bool) -> tuple[Tensor, Calls]:
-    """The losses of one forward pass under the eyes of `watch`, and the calls on trained parameters."""
+    """The losses of one forward pass whose calls `watch` is told of, and the calls on trained parameters."""
     batch, tape = x.shape[0], Tape(RULES, watch, images_last=images_last)
     with torch.enable_grad(), disable_saved_tensors_hooks("hooks on saved tensors are not watched"), tape:
         losses = one_loss_per_record(job.loss_fn(job.model(x), y), batch)

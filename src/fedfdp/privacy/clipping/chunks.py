@@ -46,7 +46,7 @@ def in_chunks(
 ) -> Iterator[tuple[int, int, Found]]:
     """(start, stop, what is found for the records from start to stop), until all records are done.
 
-    A single record goes through the rules twice, so what is found may be for one record more than there are.
+    A single record is passed to the rules twice, so what is found may have one row more than there are records.
     """
     for start in range(0, len(x), step):
         stop = min(start + step, len(x))

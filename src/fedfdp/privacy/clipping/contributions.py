@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedfdp.privacy.clipping.groups import Groups, Sums, arranged, as_matrix, sum_outer
 
-# Per record: the norm, and how far rounding may carry the summed gradient beyond it.
+# Per record: the norm, and by how much rounding may make the summed gradient longer (None: within ROUNDING).
 Norms = tuple[Tensor, Tensor | None]
 # The relative rounding that single precision is allowed: ‖c·g‖ ≤ C·(1 + ROUNDING). At most BLOCK squares are added up
 # in single precision, which leaves an error of 2e-6. Numbers so small that their squares would be lost count as larger.

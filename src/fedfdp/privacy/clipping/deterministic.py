@@ -49,7 +49,7 @@ class Deterministic(TorchFunctionMode):
 
 
 def _undropped(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """What dropout is given; as a copy where dropout makes one."""
+    """Dropout's input, unchanged; a copy if dropout would return a new tensor."""
     given: Tensor = args[0]
     before, version = given.clone(), given._version
     if id(func(*args, **kwargs)) != id(given):

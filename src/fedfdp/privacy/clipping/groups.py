@@ -74,7 +74,7 @@ class Sums:
         self._begun: set[str] = set()
 
     def _room(self, name: str, groups: Groups) -> Tensor | None:
-        """Where a contribution may be written, not added: the first one to a parameter, if it is one to all groups."""
+        """Where to write a parameter's first contribution, if it covers all groups; None: it must be added."""
         if name in self._begun or len(groups) != self.rows.shape[0]:
             return None
         self._begun.add(name)

@@ -45,5 +45,5 @@ def one_loss_per_record(losses: Tensor, batch: int) -> Tensor:
     """The losses, if there is one for each record."""
     if losses.shape != (batch,):
         given = f"shape {tuple(losses.shape)} for {batch} records"
-        raise SettingError("loss_fn", given, "must give one loss a record, shape (B,)", "use reduction='none'")
+        raise SettingError("loss_fn", given, "must return one loss per record, shape (B,)", "use reduction='none'")
     return losses

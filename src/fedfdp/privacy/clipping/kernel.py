@@ -59,9 +59,10 @@ def clipped_sum(
     """Sum of per-record gradients, each times a coefficient that keeps its norm within `clip`.
 
     `loss_fn(output, y)` gives one loss per record. `coefficient(loss, norm)` says what is wanted for one record
-    (default min(1, clip/norm)); it is evaluated one record at a time and cut to the bound. `clip` is one bound, or one
-    per record. `sizes` says that the records come from several groups, one after the other: each gradient then has a
-    leading dimension with every group's own sum. At most `chunk` records are processed at a time, to the same result.
+    (default min(1, clip/norm)); it cannot see other records (`bounded.wanted`), and is cut to the bound. `clip` is one
+    bound, or one per record. `sizes` says that the records come from several groups, one after the other: each gradient
+    then has a leading dimension with every group's own sum. At most `chunk` records are processed at a time, to the
+    same result.
     """
     tune_allocator()
     _whole_precision(x.device.type)
@@ -75,7 +76,7 @@ def clipped_sum(
     step = records_at_a_time(chunk, plan, job)
     alone = vmap_or_loop_pass if plan.how == "vmap" else loop_pass
     for start, stop, (losses, contributions) in in_chunks(plan, job, x, y, step, together=rules_pass, alone=alone):
-        rows = losses.shape[0]  # one more than there are records where a record was doubled
+        rows = losses.shape[0]  # 2 where a single record was passed twice, see `in_chunks`
         norms, slack = total_norms(contributions, rows, losses)
         limits = clips if stop - start == batch or not clips.dim() else clips[start:stop]
         c, bad = bounded(wanted(coefficient, losses, norms), losses, norms, slack, limits)

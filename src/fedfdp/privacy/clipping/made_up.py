@@ -14,13 +14,13 @@ from torch import Tensor
 from fedfdp.privacy.clipping.job import Job
 from fedfdp.privacy.clipping.one_by_one import loop_losses
 
-RECORDS = 4  # with which a pass is traced; and with one fewer
+RECORDS = 4  # a pass is traced with so many, and with one fewer
 
 Batch = tuple[Tensor, Tensor]
 
 
 def records_for(job: Job, x: Tensor, y: Tensor) -> Batch:
-    """Made-up records like these, or a few of the real ones where the model does not take the others."""
+    """Made-up records like these, or a few of the real ones if the model fails on those."""
     made, real = _made_up(x, y), _few(x, y)
     try:
         losses = loop_losses(job, *made)
@@ -37,7 +37,7 @@ def _few(x: Tensor, y: Tensor) -> Batch:
 
 
 def _made_up(x: Tensor, y: Tensor) -> Batch:
-    """Records of the same size as these, all different: real ones hide what they have in common."""
+    """Random records of the same shape: values that real records share could hide that one depends on another."""
     chance = np.random.default_rng(0)
 
     def like(real: Tensor) -> Tensor:

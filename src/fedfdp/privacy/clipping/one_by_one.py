@@ -56,7 +56,7 @@ def vmap_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution
     weights = {name: parameter.detach() for name, parameter in job.params.items()}
     each = vmap(grad_and_value(loss), in_dims=(None, 0, 0), randomness="different")
     with changes_undone(job.layers), warnings.catch_warnings(), _Clean(vectorised=True):
-        # vmap runs operations without a batched form one by one. The log has said so.
+        # vmap runs operations without a batched form in a loop. `plan.py` has logged that this model is slower.
         warnings.filterwarnings("ignore", message="There is a performance drop")
         grads, losses = each(weights, x.detach(), y)
     return losses.detach(), [Stored(name, rows.detach()) for name, rows in grads.items()]

@@ -60,7 +60,7 @@ def plan_for(job: Job, x: Tensor, y: Tensor) -> Plan:
             _set_up(job, x, y)
             state = state_of(job)
             plan, certain = examine(job, x, y, state)
-        if not certain:  # the records at hand were not fit to judge by
+        if not certain:  # a gradient was not finite: this plan is not kept
             return plan
         if plan.how != "rules" and all(old.reason != plan.reason for old in known.values()):
             way = "torch.func" if plan.how == "vmap" else "a loop, one pass per record"
@@ -87,7 +87,7 @@ def _weights_unchanged(model: nn.Module) -> Iterator[None]:
     for parameter, copy in changed:
         parameter.data.copy_(copy)
     if changed:
-        allowed = "its forward pass changes its own weights by the records it sees, past the noise"
+        allowed = "its forward pass changes its weights depending on records, which bypasses the noise"
         raise SettingError("model", type(model).__name__, allowed, "set them before training")
 
 

@@ -22,7 +22,7 @@ _COUNTED_ELSEWHERE |= {"_flat_weights", "_flat_weight_refs"}  # the weights of a
 
 
 def state_of(job: Job) -> State:
-    """The state now, by the place where it is kept; without what is put back after every pass."""
+    """Digests of the state now, by place; without what `undo.py` puts back after every pass."""
     kept: dict[str, object] = {"loss": job.loss_fn}
     for name, layer in named_layers(job.model):  # also those that a pass has added
         start = f"model.{name}".rstrip(".")

@@ -31,7 +31,7 @@ class Tape(TorchFunctionMode):
         super().__init__()
         self._images_last, self._rules, self._watch = images_last, rules, watch
         self.calls: list[Call[Any]] = []
-        self.ended: UnsupportedError | None = None  # a model may catch what is raised within it
+        self.ended: UnsupportedError | None = None  # kept, as a model may catch what is raised within it
 
     def __torch_function__(
         self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None

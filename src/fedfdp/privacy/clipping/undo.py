@@ -23,7 +23,7 @@ _LEFT = _NEVER_A_TENSOR - {int, float}  # what a layer sets up at its first pass
 def changes_undone(layers: Layers, *, modules: bool = True) -> Iterator[None]:
     """Within it buffers, tensors and numbers of the layers may change; afterwards they are as before.
 
-    So are the layers that a layer is made of, with `modules`. Containers and flags stay as the pass leaves them.
+    With `modules`, so are the layers within a layer. Containers and flags stay as the pass leaves them.
     """
     places: list[dict[str, Any]] = [place for _, layer in layers for place in (vars(layer), layer._buffers)]
     if modules:

@@ -1,4 +1,4 @@
-"""Whether a budget allows one more round: decided exactly, remembered, and shared by all who spent the same."""
+"""Decides exactly whether a budget allows one more round; the answer is kept for all clients that spent the same."""
 
 from collections.abc import Collection
 from functools import lru_cache
@@ -32,7 +32,7 @@ class Allowance:
         return self._remembered[together]
 
     def _decide(self, spent: History, step: History, together: History, budget: float) -> bool:
-        """Exact, without pricing every round anew: how many steps like this one fit is found once."""
+        """Exact. Not every round is priced anew: how many steps like this one fit is computed once and kept."""
         quickest = self.accountant.quickest
         if quickest.epsilon(together, self.delta) <= budget:
             return True
@@ -46,7 +46,7 @@ class Allowance:
         return steps > 0
 
     def used(self, spent: History) -> float:
-        """How much of the budget is used up: cheap, and within the budget, as all that was afforded is."""
+        """How much of the budget is used: an upper bound that is cheap to compute, cut to the budget."""
         bound = self.accountant.upper_bound(spent, self.delta)
         return bound if self.budget is None else min(bound, self.budget)
 

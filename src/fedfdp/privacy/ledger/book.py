@@ -33,8 +33,8 @@ class LedgerBook(AbstractContextManager["LedgerBook"]):
 
         `expects` is what a round will probably cost, by what is public before the first release: a filter fixes its
         order by it, once and for all, when the file is begun. Without it the first charge fixes the order.
-        sync=False, for simulations, is as safe against the end of the process; against the end of the machine once
-        `sync` was called, which must be before anything that came of a charge is written.
+        sync=False is for simulations: charges survive a crash of the process, and a power failure only after `sync()`.
+        Call it before anything that came of a charge is written.
         """
         ledgers, file = open_ledgers(
             path, budgets, data=data, config=config, delta=delta, accountant=accountant, expects=expects, sync=sync
@@ -71,7 +71,7 @@ class LedgerBook(AbstractContextManager["LedgerBook"]):
         self.close()
 
     def _dearest(self) -> list[Ledger]:
-        """Those that may have spent most: equal histories are priced once, and none that another one contains."""
+        """The ledgers that may have spent most: one of each history, without those contained in another."""
         ledgers = list(self._ledgers.values())
         if any(ledger.any_price for ledger in ledgers):  # filters: each counts at its own order, and is cheap
             return ledgers

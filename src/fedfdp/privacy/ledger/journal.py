@@ -68,7 +68,7 @@ class Journal:
     def recover(
         self, header: Mapping[str, object], beside: Mapping[str, object] = MappingProxyType({})
     ) -> Iterator[Line]:
-        """Every entry so far, checked. The line in flight at a crash counts as written.
+        """Every entry so far, checked. A line announced in the head file before a crash is completed, and counts.
 
         A file with another header is refused. A new one gets the header, and what is `beside` it for later openings.
         """

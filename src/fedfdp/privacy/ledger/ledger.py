@@ -19,15 +19,16 @@ BEFORE = -1  # the round of what is released before the first
 _DIGEST = 16
 
 _history = lru_cache(maxsize=1024)(history_of)
-_together = lru_cache(maxsize=1024)(merge)  # equal spending has equal histories: one sum serves all who spent the same
+_together = lru_cache(maxsize=1024)(merge)  # clients that spent the same share one merged history
 
 
 class Ledger(AbstractContextManager["Ledger"]):
     """One client's account: its history, its budget, and which request was answered by which attempt.
 
     Under `pld` and `rdp` every round has the price of the first: their numbers are for schedules fixed beforehand, and
-    a server that picks a price by what it has seen has fixed nothing. What a round releases may differ: at one price,
-    each is dominated by the same pair of distributions, whatever was seen before it. A filter takes any price.
+    a server that picks a price by what it has seen has fixed nothing. What a round releases may differ as long as its
+    price does not: each is dominated by the same pair of distributions, whatever was seen before it. A filter takes any
+    price.
     """
 
     def __init__(self, client: str, budget: float | None, allowances: Allowances, file: LedgerFile) -> None:
@@ -71,12 +72,12 @@ class Ledger(AbstractContextManager["Ledger"]):
         return self._allowances.accountant.adaptive
 
     def afford(self, events: Sequence[Event]) -> bool:
-        """Whether a new charge of these events fits. A replay needs no room: `charge` knows."""
+        """Whether a new charge of these events fits the budget. A replay is free: `charge` tells which is one."""
         step = _history(tuple(events))
         return self._allowance(step).affords(self.history, step)
 
     def takes(self, events: Sequence[Event]) -> bool:
-        """Whether a round of these events has a price that this ledger allows, if there is room for it."""
+        """Whether this ledger accepts a round of this price. `afford` says whether the budget has room for it."""
         step = _history(tuple(events))
         return self.any_price or step == (self.price or step)
 

@@ -91,5 +91,5 @@ class Rule(ABC, Generic[Options]):
 
 
 def wide(rows: int, width: int, height: int) -> bool:
-    """Whether a gradient of this size is better never formed: too large to store, and few rows make it up."""
+    """Whether to keep a gradient as factors: it would be too large to store, and few rows make it up."""
     return width * height > max(STORE, 2 * rows * (width + height))

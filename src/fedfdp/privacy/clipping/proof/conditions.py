@@ -21,7 +21,7 @@ def always(call: TracedCall, places: list[Rows]) -> bool:
 
 
 def records_first(call: TracedCall, places: list[Rows]) -> bool:
-    """The function reads neighbouring positions, perhaps farther apart than a trial reaches: not along the records."""
+    """The function reads neighbouring positions, perhaps beyond a trial's reach: records must be dimension 0."""
     return all(place.dim == 0 for place in places)
 
 

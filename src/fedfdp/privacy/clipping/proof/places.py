@@ -30,7 +30,7 @@ class Mixed:
 
 
 class Order(NamedTuple):
-    """The numbers of the records, 0 to B − 1: only for picking something of each, as in x[arange(B), last]."""
+    """The index vector 0 … B − 1: allowed only for picking one element per record, as in x[arange(B), last]."""
 
 
 Place = Rows | Mixed | Order | None  # None: the value does not depend on the records

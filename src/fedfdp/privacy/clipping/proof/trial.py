@@ -18,8 +18,8 @@ from fedfdp.privacy.clipping.proof.calls import Key, Reference, Size, TracedCall
 from fedfdp.privacy.clipping.proof.functions import UNWRITTEN
 from fedfdp.privacy.clipping.proof.places import Mixed, Order, Place, Rows, Shape
 
-MANY = 11  # records in a trial: more than any pass is traced with, and no divisor of what shifts and sizes usually are
-ALONE = (0, 1, 5, MANY - 1)  # the records that are compared with themselves alone
+MANY = 11  # records in a trial: more than any pass is traced with, and a prime that divides no usual shift or size
+ALONE = (0, 1, 5, MANY - 1)  # records whose result in the batch is compared with their result alone
 LARGE = 2**18  # numbers; of larger tensors no copies in double precision are made
 
 Values = Mapping[Reference, Tensor]
@@ -61,7 +61,7 @@ class Trial:
         chance = np.random.default_rng(number)
         error: Exception | None = None
         large = any(sample.numel() > LARGE for sample, _ in self.read.values() if sample.is_floating_point())
-        scale = (1.0, 1e3, 1e-3)[number % 3]  # what is added before a division hides small numbers, or large ones
+        scale = (1.0, 1e3, 1e-3)[number % 3]  # an ε in a denominator may hide a dependence at one of them
         constants = (True, False) if number == 1 and not large else (False,)
         for drawn, draw, most in itertools.product(constants, (_narrow,) if large else _DRAWS, (8, 2, 0)):
             values = {r: self._drawn(r, draw, most, chance, scale, constants=drawn) for r in self.read}

@@ -127,7 +127,7 @@ class Watcher:
         raise UnsupportedError(f"an argument of type {kind.__name__} is not known")
 
     def written(self) -> list[Tensor]:
-        """The tensors that the last call has written to. That explains their versions from now on."""
+        """The tensors that the last call has written to; their new versions are noted as accounted for."""
         found = [tensor for tensor, version in self.given if tensor._version != version]
         for tensor in found:
             self._written[tensor.untyped_storage().data_ptr()] = tensor._version
