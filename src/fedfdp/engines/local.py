@@ -26,7 +26,7 @@ from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import Key, Randomness
-from fedfdp.training.client import Answer, LocalClient, Prefetched, exact, noise_gradients_
+from fedfdp.training.client import Answer, LocalClient, Prefetched, noise_gradients_, unnoised
 from fedfdp.training.protocols import Engine
 
 WAVE_RECORDS = 4096  # the records whose clipped sums are computed in one pass
@@ -167,7 +167,7 @@ class LocalEngine(Engine):
         weights = total.flat.shape[1]
         each = max(1, NOISED_NUMBERS // weights) if weights <= SMALL_MODEL else len(clients)
         some = [slice(first, first + each) for first in range(0, len(clients), each)]
-        losses, norms = exact(total)
+        losses, norms = unnoised(total)
         stop = 0
         for part in ahead(lambda s: noise_gradients_(total.flat[s], total.sensitivity, clients[s]), some):
             for client, row, size in zip(clients[part], total.flat[part].unbind(), sizes[part], strict=True):

@@ -208,7 +208,7 @@ class PrivateBatch:
     def _computed(self, weights: Weights, coefficient: Coefficient) -> Answer:
         total = self._clipped(weights, coefficient)
         noise_gradients_(total.flat[None], total.sensitivity, [self.client], self.step)
-        return Answer(Weights(total.shapes, (total.flat,)).typed_as(weights), *exact(total))
+        return Answer(Weights(total.shapes, (total.flat,)).typed_as(weights), *unnoised(total))
 
     def _clipped(self, weights: Weights, coefficient: Coefficient) -> ClippedSum:
         counts = self._counts()
@@ -253,6 +253,6 @@ def noise_gradients_(sums: Tensor, sensitivity: float, clients: Sequence[LocalCl
     )
 
 
-def exact(total: ClippedSum) -> tuple[NDArray[np.float64], NDArray[np.floating]]:
+def unnoised(total: ClippedSum) -> tuple[NDArray[np.float64], NDArray[np.floating]]:
     """Losses and norms of the units drawn, for what is counted and clamped before it is noised."""
     return total.losses.numpy(force=True).astype(np.float64), total.norms.numpy(force=True)

@@ -137,7 +137,7 @@ class FlowerEngine(Engine):
             questions = {node: self._question(name, broadcast.round, record) for node, name in by_id.items()}
             ask = self.roster.exchange.ask(questions, deadline=self.settings.deadline, limit=self.limit)
             for node, answer in ask:
-                self._sort(by_id[node], broadcast.round, answer, uploads, refusals)
+                self._receive(by_id[node], broadcast.round, answer, uploads, refusals)
             if len(uploads) >= self._needed(wanted):
                 return uploads
             if len(set(wanted) - set(refusals) - self.unable) < self._needed(wanted):
@@ -167,7 +167,7 @@ class FlowerEngine(Engine):
         last = self.arrivals.last(name, round)
         return Question("train", self.arrivals.run, self.terms, round, last, record)
 
-    def _sort(
+    def _receive(
         self, name: str, round: int, answer: Answer | DataError, uploads: dict[str, Upload], refusals: dict[str, str]
     ) -> None:
         """Puts an upload into `uploads`, or logs why there is none; in `refusals` too if asking again is no use."""

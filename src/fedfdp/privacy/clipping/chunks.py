@@ -55,7 +55,7 @@ def in_chunks(
             try:
                 found = together(job, *_two_at_least(*part), plan.proven)
             except UnsupportedError:
-                _say_otherwise(job)
+                _warn_once(job)
                 if stop - start > RECORDS:
                     # A model that computes otherwise for many records gets as few as it was examined with.
                     smaller = in_chunks(
@@ -86,7 +86,7 @@ def vmap_or_loop_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Cont
     try:
         return vmap_pass(job, x, y)
     except RuntimeError:
-        _say_otherwise(job)
+        _warn_once(job)
         return loop_pass(job, x, y)
 
 
@@ -98,7 +98,7 @@ def _two_at_least(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 _said: set[str] = set()
 
 
-def _say_otherwise(job: Job) -> None:
+def _warn_once(job: Job) -> None:
     name = type(job.model).__name__
     if name not in _said:
         _said.add(name)

@@ -60,7 +60,7 @@ class Watcher:
         if mark is None or mark[0] is not self._token or mark[2] != id(tensor):
             return None
         if mark[3] != tensor._version:
-            self._explain(tensor)
+            self._require_seen_write(tensor)
             self.same(tensor, mark[1])
         return mark[1]
 
@@ -77,11 +77,11 @@ class Watcher:
             self._versions[number] = tensor._version
             self.entered(len(self._outside) - 1, tensor)
         if tensor._version != self._versions[number]:
-            self._explain(tensor)
+            self._require_seen_write(tensor)
             self._versions[number] = tensor._version
         return Reference("own", self._own[number][0]) if number in self._own else self._outside[number][0]
 
-    def _explain(self, tensor: Tensor) -> None:
+    def _require_seen_write(self, tensor: Tensor) -> None:
         """Raises unless the last write to the tensor's memory was by a call that was seen."""
         if self._written.get(tensor.untyped_storage().data_ptr()) != tensor._version:
             raise UnsupportedError("a tensor is written to where it is not seen")
