@@ -1,9 +1,8 @@
 """Models by name, by import path, or any `nn.Module`. Building one never touches torch's global random state."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
 
 import torch
 from torch import nn
@@ -29,7 +28,7 @@ def build(
     input_shape: tuple[int, ...],
     outputs: int,
     seed: int,
-    arguments: dict[str, Any] | None = None,
+    arguments: Mapping[str, object] | None = None,
     trainable: Sequence[str] | None = None,
 ) -> nn.Module:
     """The model of that name for such records, or the one at `package.module:Class`, initialised from the seed.
