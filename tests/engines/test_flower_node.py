@@ -23,7 +23,7 @@ RDP = ["privacy.epsilon=50", "privacy.accountant=rdp"]  # a large ε is slow to 
 
 
 def weights_of(federation, seed=0):
-    model = build_model({"name": "linear"}, input_shape=federation.input_shape, classes=10, outputs=10, seed=seed)
+    model = build_model({"name": "linear"}, federation, seed=seed)
     return {name: p.detach().clone() for name, p in model.named_parameters()}
 
 

@@ -108,7 +108,7 @@ def test_the_others_are_averaged_as_if_it_had_been_away(deployment):
     result = dep.run()
     from fedfdp.engines.flower.terms import build_model
 
-    start = build_model({"name": "linear"}, input_shape=(1, 8, 8), classes=10, outputs=10, seed=0).state_dict()
+    start = build_model({"name": "linear"}, dep.federation, seed=0).state_dict()
     expected = {name: tensor.double() for name, tensor in start.items()}
     for round, names in ((0, ("client-0", "client-1", "client-2")), (1, ("client-0", "client-2"))):
         total = sum(sent[name, round].records for name in names)

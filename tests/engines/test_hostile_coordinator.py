@@ -29,6 +29,7 @@ from fedfdp.engines.flower.policy import NodeConfig, NodeData, Policy
 from fedfdp.engines.flower.settings import Flower
 from fedfdp.engines.flower.superlink import listening
 from fedfdp.engines.flower.terms import build_model
+from fedfdp.models import build
 from fedfdp.models.learner import Learner
 from fedfdp.runs import config as configs
 from fedfdp.training.client import LocalClient
@@ -50,7 +51,7 @@ def federation() -> Federation:
 
 
 def weights():
-    model = build_model({"name": "linear"}, input_shape=(8,), classes=3, outputs=3, seed=0)
+    model = build_model({"name": "linear"}, federation(), seed=0)
     return {name: p.detach().clone() for name, p in model.named_parameters()}
 
 
@@ -289,7 +290,7 @@ def test_a_real_node_process_outlives_hundreds_of_hostile_messages(tmp_path):
     private = ["privacy.sigma=2.0", "privacy.q=0.1", "privacy.epsilon=8", "algorithm.name=fedavg", "rounds=3"]
     config = configs.load("digits", [*overrides, *private]).resolved()
     settings = prepare(config, Flower(), tmp_path, ["client-0"])
-    model = build_model({"name": "linear"}, input_shape=(1, 8, 8), classes=10, outputs=10, seed=0)
+    model = build("linear", input_shape=(1, 8, 8), outputs=10, seed=0)
     coordinator = Coordinator({name: p.detach().clone() for name, p in model.named_parameters()}, seed=4, classes=10)
     process = start_node(tmp_path / "client-0.toml", tmp_path / "client-0.log")
     ledger, uploads, answered = tmp_path / "client-0" / "ledger.jsonl", set(), 0

@@ -139,7 +139,7 @@ def test_a_method_that_makes_its_own_bound_is_checked_too(digits):
 
 def question(dep, *, change=None, algorithm=None, privacy=None):
     config = dep.config.resolved()
-    model = build_model({"name": "linear"}, input_shape=dep.federation.input_shape, classes=10, outputs=10, seed=0)
+    model = build_model({"name": "linear"}, dep.federation, seed=0)
     weights = {name: p.detach().clone() for name, p in model.named_parameters()}
     state = config.algorithm.init(weights, Population(3, 100, 10, 10), config.privacy)
     terms = json.loads(Terms.of(config.algorithm, config.model, config.privacy, config.seed, seeded=False).to_json())

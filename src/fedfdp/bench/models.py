@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,12 +17,12 @@ class Subject:
 
     name: str
     shape: tuple[int, ...]
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, object] = field(default_factory=dict)
 
     def build(self) -> nn.Module:
         """The same weights at every call."""
         return models.build(
-            self.name, input_shape=self.shape, outputs=CLASSES, seed=0, arguments=dict(self.arguments)
+            self.name, input_shape=self.shape, outputs=CLASSES, seed=0, arguments=self.arguments
         ).train()
 
     def records(self, count: int) -> tuple[Tensor, Tensor]:

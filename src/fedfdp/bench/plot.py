@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fedfdp.bench.peers import STEP_PEERS
 from fedfdp.bench.suite import Row
 from fedfdp.core.errors import SettingError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WIDTH = 0.8
 
@@ -39,7 +42,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         raise SettingError("png", str(path), f"cannot be written ({error.strerror})", "choose another file") from error
 
 
-def _bars(axes: Any, rows: Sequence[Row], value: Callable[[Row], float | None], text: str) -> None:
+def _bars(axes: "Axes", rows: Sequence[Row], value: Callable[[Row], float | None], text: str) -> None:
     from matplotlib.ticker import LogLocator, NullLocator
 
     sizes = list(dict.fromkeys(row.clients or row.batch for row in rows))

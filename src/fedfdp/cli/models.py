@@ -9,7 +9,8 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -143,16 +144,15 @@ def _print(name: str, found: "Inspected") -> None:
     for layer in found.layers:
         table.add_row(layer.name or "(itself)", layer.kind, _RULES[layer.rule], layer.advice)
     console = Console()
-    plain_line: dict[str, Any] = {"highlight": False, "soft_wrap": True}
+    say = partial(console.print, highlight=False, soft_wrap=True)
     console.print(table, highlight=False)
     frozen = f"; {found.frozen:,} frozen, which get no noise and are not sent" if found.frozen else ""
-    console.print(f"trained: {found.trained:,} parameters, as many numbers are noised and sent{frozen}", **plain_line)
+    say(f"trained: {found.trained:,} parameters, as many numbers are noised and sent{frozen}")
     cost, changed = found.cost, "" if found.possible else ", with the layers above replaced"
     private, plain = 1000 * cost.private_seconds, 1000 * cost.plain_seconds
-    console.print(
+    say(
         f"a private step on {cost.batch} records: {private:.2f} ms, {cost.ratio:.2f} × a plain one ({plain:.2f} ms)"
-        f"{changed}; measured here and now",
-        **plain_line,
+        f"{changed}; measured here and now"
     )
     verdict = "can be trained privately" if found.possible else "cannot be private as it is: replace what is marked NO"
-    console.print(f"{name} {verdict}", style="bold", **plain_line)
+    say(f"{name} {verdict}", style="bold")

@@ -44,7 +44,8 @@ class Weights(Mapping[str, Tensor]):
         """
         if isinstance(named, Weights) and named.shapes == self.shapes and named.homes == self.homes:
             return named
-        tensors = [named[name].expand(shape) for name, shape in self.shapes]
+        found = zip((named[name] for name, _ in self.shapes), self.shapes, strict=True)
+        tensors = [tensor if tensor.shape == shape else tensor.expand(shape) for tensor, (_, shape) in found]
         return Weights(self.shapes, _joined(tensors, self.homes), self.homes)
 
     def typed_as(self, other: Mapping[str, Tensor]) -> "Weights":

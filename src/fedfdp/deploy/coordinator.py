@@ -73,14 +73,7 @@ def coordinate(
     performance.check(roster.classes)
     method, privacy = config.algorithm, config.privacy
     terms = Terms.of(method, config.model, privacy, config.seed, seeded=settings.unsafe_seeded)
-    model = build_model(
-        terms.model,
-        input_shape=roster.input_shape,
-        classes=roster.classes,
-        outputs=roster.outputs,
-        seed=config.seed,
-        tokens=roster.tokens,
-    )
+    model = build_model(terms.model, roster, seed=config.seed)
     terms = replace(terms, frozen=frozen_digest(model))
     learner = learner_of(model, roster.classes, config.device)
     plan = Plan(

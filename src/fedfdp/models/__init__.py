@@ -1,10 +1,9 @@
 """Models by name, by import path, or any `nn.Module`. Building one never touches torch's global random state."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
 
 import torch
 from torch import nn
@@ -29,7 +28,7 @@ class Model:
     """What is trained: a built-in model by name, or `package.module:Class` with its arguments."""
 
     name: str = "small-cnn"  # fedfdp models list shows them
-    arguments: dict[str, Any] = field(default_factory=dict)  # of the model's function or class
+    arguments: dict[str, object] = field(default_factory=dict)  # of the model's function or class
     trainable: tuple[str, ...] | None = None  # layers such as "head": the rest is frozen; None: as the model comes
 
     def build(self, *, input_shape: tuple[int, ...], outputs: int, seed: int) -> nn.Module:
@@ -50,7 +49,7 @@ def build(
     input_shape: tuple[int, ...],
     outputs: int,
     seed: int,
-    arguments: dict[str, Any] | None = None,
+    arguments: Mapping[str, object] | None = None,
     trainable: Sequence[str] | None = None,
 ) -> nn.Module:
     """The model of that name for such records, or the one at `package.module:Class`, initialised from the seed.

@@ -13,7 +13,7 @@ from fedfdp.core.records import Weights
 from fedfdp.models.losses import LossFunction, task_for
 from fedfdp.privacy.clipping import ClippedSum, clipped_sum, record_losses
 from fedfdp.privacy.clipping.bounded import Coefficient
-from fedfdp.privacy.clipping.layers.convolution import channels_last
+from fedfdp.privacy.clipping.layers.convolution import as_channels_last
 from fedfdp.privacy.clipping.modules import named_layers
 from fedfdp.privacy.clipping.persons import Together, clipped_by_person
 from fedfdp.privacy.clipping.undo import changes_undone
@@ -81,7 +81,7 @@ class Learner:
 
     def gradient(self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient) -> tuple[Weights, Tensor]:
         """The plain mean of c_j g_j, nothing clipped, and the losses. For runs without privacy."""
-        model, x, y = self._training(weights), channels_last(x.to(self.device)), y.to(self.device)
+        model, x, y = self._training(weights), as_channels_last(x.to(self.device)), y.to(self.device)
         with changes_undone(named_layers(model)):
             losses = self.loss_fn(model(x), y)
         with torch.no_grad():
@@ -95,7 +95,7 @@ class Learner:
     def losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
         """One loss per record, in training mode, all records in one pass. For what is not released under privacy."""
         with changes_undone(named_layers(self.model)), torch.no_grad():
-            return self.loss_fn(self._training(weights)(channels_last(x.to(self.device))), y.to(self.device))
+            return self.loss_fn(self._training(weights)(as_channels_last(x.to(self.device))), y.to(self.device))
 
     def private_losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
         """One loss per record that depends on no other record of the batch: what a released loss is made of."""
@@ -113,7 +113,7 @@ class Learner:
     def outputs(self, weights: Weights, x: Tensor) -> Tensor:
         """What the model gives for each record, in evaluation mode."""
         with changes_undone(named_layers(self.model)), torch.inference_mode():
-            output: Tensor = self.load(weights).eval()(channels_last(x.to(self.device)))
+            output: Tensor = self.load(weights).eval()(as_channels_last(x.to(self.device)))
             return output
 
     @contextmanager

@@ -156,22 +156,14 @@ class Node(AbstractContextManager["Node"]):
             self.policy.check_names(terms)
             method, privacy, whole = terms.method(), terms.dpsgd(), self.federation
             method.check_privacy(privacy)
-            shape, outputs, tokens = whole.input_shape, whole.outputs, whole.tokens
-            check_size(terms.model, input_shape=shape, outputs=outputs, most=self.policy.max_weights)
-            model = build_model(
-                terms.model,
-                input_shape=shape,
-                classes=whole.classes,
-                outputs=outputs,
-                seed=terms.start,
-                tokens=tokens,
-            )
+            check_size(terms.model, whole, most=self.policy.max_weights)
+            model = build_model(terms.model, whole, seed=terms.start)
             if terms.frozen and terms.frozen != frozen_digest(model):
                 fix = "both sides must have the same file of it and the same version of torch"
                 raise SettingError("model", terms.model.get("name"), "its frozen part is not the coordinator's", fix)
             learner = learner_of(model, whole.classes)
             if privacy is not None:
-                try_out(learner, privacy, input_shape=shape, target=whole.y, tokens=tokens)
+                try_out(learner, privacy, whole)
             engine = LocalEngine(
                 whole,
                 learner,

@@ -8,18 +8,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedfdp import algorithms
 from fedfdp.algorithms import Algorithm, algorithm_settings
 from fedfdp.core.errors import SettingError
 from fedfdp.core.records import digest
 from fedfdp.core.settings import parse, plain
+from fedfdp.data import Federation
 from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.models import Model, check_output
 from fedfdp.models.learner import Learner
 from fedfdp.models.losses import task_for
 from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.training.protocols import Members
 
 
 @dataclass(frozen=True)
@@ -66,40 +68,34 @@ class Terms:
         return None if self.privacy is None else parse(DPSGD, self.privacy, "privacy")
 
 
-def build_model(
-    model: dict[str, Any],
-    *,
-    input_shape: tuple[int, ...],
-    classes: int | None,
-    outputs: int,
-    seed: int,
-    tokens: bool = False,
-) -> nn.Module:
-    """The model of these terms; its trained weights come with each broadcast."""
-    made = parse(Model, model, "model").build(input_shape=input_shape, outputs=outputs, seed=seed)
-    check_output(made, input_shape=input_shape, outputs=outputs, task=task_for(classes), tokens=tokens)
+def build_model(model: dict[str, Any], members: Members, *, seed: int) -> nn.Module:
+    """The model of these terms, for records as the members have them; trained weights come with each broadcast."""
+    shape, outputs, task = members.input_shape, members.outputs, task_for(members.classes)
+    made = parse(Model, model, "model").build(input_shape=shape, outputs=outputs, seed=seed)
+    check_output(made, input_shape=shape, outputs=outputs, task=task, tokens=members.tokens)
     return made
 
 
-def check_size(model: dict[str, Any], *, input_shape: tuple[int, ...], outputs: int, most: int) -> None:
+def check_size(model: dict[str, Any], members: Members, *, most: int) -> None:
     """Raises for a built-in model of more than `most` weights, before any memory is taken for them."""
     wanted = parse(Model, model, "model")
     if ":" in wanted.name:
         return
     with torch.device("meta"):
-        made = replace(wanted, trainable=None).build(input_shape=input_shape, outputs=outputs, seed=0)
+        whole = replace(wanted, trainable=None)
+        made = whole.build(input_shape=members.input_shape, outputs=members.outputs, seed=0)
     found = sum(parameter.numel() for parameter in made.parameters())
     if found > most:
         raise SettingError("model.arguments", wanted.arguments, f"{found:,} weights, the node allows {most:,}")
 
 
-def try_out(learner: Learner, privacy: DPSGD, *, input_shape: tuple[int, ...], target: Tensor, tokens: bool) -> None:
+def try_out(learner: Learner, privacy: DPSGD, federation: Federation) -> None:
     """Tries the private step on made-up records: raises where it cannot take the model, before a real one is read."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        shape = (3, *input_shape)
-        x = torch.randint(0, 2, shape) if tokens else torch.randn(shape)
-        y = torch.zeros(3, *target.shape[1:], dtype=target.dtype)
+        shape = (3, *federation.input_shape)
+        x = torch.randint(0, 2, shape) if federation.tokens else torch.randn(shape)
+        y = torch.zeros(3, *federation.y.shape[1:], dtype=federation.y.dtype)
         learner.clipped(learner.initial(), x, y, PlainClip(privacy.clip))
 
 

@@ -36,7 +36,7 @@ class Proven:
 
     program: Program
     before: tuple[int, ...]
-    images_last: bool  # whether images have their channels innermost
+    channels_last: bool  # whether images have their channels innermost
     held: int  # numbers that the calls held between the passes, over all records that it was proven with
 
 
@@ -55,14 +55,14 @@ def rules_losses(job: Job, x: Tensor, y: Tensor, proven: Proven) -> Tensor:
     return losses.detach()
 
 
-def proven_pass(job: Job, x: Tensor, y: Tensor, *, images_last: bool) -> Proven:
+def proven_pass(job: Job, x: Tensor, y: Tensor, *, channels_last: bool) -> Proven:
     """The pass over records like these, proven; UnsupportedError if it cannot be."""
 
     def traced(count: int) -> tuple[Tensor, Calls, Tracer]:
         inputs = (x[:count].detach(), y[:count].detach())
         with changes_undone(job.layers):
             watch = Tracer(job.own, job.trained, inputs)
-            losses, calls = taped(job, *inputs, watch, images_last=images_last)
+            losses, calls = taped(job, *inputs, watch, channels_last=channels_last)
         return losses, calls, watch
 
     (losses, calls, one), (_, _, other) = traced(len(x)), traced(len(x) - 1)
@@ -73,7 +73,7 @@ def proven_pass(job: Job, x: Tensor, y: Tensor, *, images_last: bool) -> Proven:
     if place != Rows(0, 1, 1):
         raise UnsupportedError("the losses do not depend on the records one by one")
     before = tuple(_rows_before(call, places.get(call.source)) for call in calls)
-    return Proven(program, before, images_last, held=sum(call.held for call in calls))
+    return Proven(program, before, channels_last, held=sum(call.held for call in calls))
 
 
 def _rows_before(call: Call[Any], place: Place) -> int:
@@ -92,14 +92,14 @@ def _followed(job: Job, x: Tensor, y: Tensor, proven: Proven) -> tuple[Tensor, C
     """A pass that is compared with the proven one."""
     inputs = (x.detach(), y.detach())
     watch = Follower(job.own, job.trained, inputs, proven.program, x.shape[0])
-    losses, calls = taped(job, *inputs, watch, images_last=proven.images_last)
+    losses, calls = taped(job, *inputs, watch, channels_last=proven.channels_last)
     watch.ended()
     return losses, calls
 
 
-def taped(job: Job, x: Tensor, y: Tensor, watch: Watcher, *, images_last: bool) -> tuple[Tensor, Calls]:
+def taped(job: Job, x: Tensor, y: Tensor, watch: Watcher, *, channels_last: bool) -> tuple[Tensor, Calls]:
     """The losses of one forward pass whose calls `watch` is told of, and the calls on trained parameters."""
-    batch, tape = x.shape[0], Tape(RULES, watch, images_last=images_last)
+    batch, tape = x.shape[0], Tape(RULES, watch, channels_last=channels_last)
     with torch.enable_grad(), disable_saved_tensors_hooks("hooks on saved tensors are not watched"), tape:
         losses = one_loss_per_record(job.loss_fn(job.model(x), y), batch)
     if tape.ended is not None:

@@ -7,7 +7,6 @@ pass. state.py checks that none is left behind for the next.
 import random
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from fedfdp.privacy.clipping.contributions import Contribution, Stored
 from fedfdp.privacy.clipping.job import Job, one_loss_per_record
-from fedfdp.privacy.clipping.proof.calls import Function, name_of
+from fedfdp.privacy.clipping.proof.calls import Arguments, Function, Keywords, name_of
 from fedfdp.privacy.clipping.proof.functions import UNWRITTEN
 from fedfdp.privacy.clipping.undo import changes_undone
 
@@ -36,7 +35,7 @@ class _Clean(TorchFunctionMode):
         self._vectorised = vectorised
 
     def __torch_function__(
-        self, func: Function, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self, func: Function, types: object, args: Arguments = (), kwargs: Keywords | None = None
     ) -> object:
         name = name_of(func)
         if self._vectorised and name in _INTO_MEMORY:

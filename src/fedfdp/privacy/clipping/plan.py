@@ -116,9 +116,9 @@ def examine(job: Job, x: Tensor, y: Tensor, state: State | None = None) -> tuple
         losses, alone = loop_pass(job, x, y)
         reference = stored(alone)
         certain = all(bool(g.isfinite().all()) for g in reference.values())
-        for images_last in (True, False):
+        for channels_last in (True, False):
             try:
-                proven = proven_pass(job, x, y, images_last=images_last)
+                proven = proven_pass(job, x, y, channels_last=channels_last)
                 together, found = rules_pass(job, x, y, proven)
                 same_losses(losses, together)
                 same_gradients(reference, found)

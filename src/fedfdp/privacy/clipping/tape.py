@@ -27,9 +27,9 @@ Kwargs = dict[str, Any]
 class Tape(TorchFunctionMode):
     """Hands every call to `watch`, and keeps those of the rules' functions on trained parameters in `calls`."""
 
-    def __init__(self, rules: Mapping[Any, Rule[Any]], watch: Watcher, *, images_last: bool) -> None:
+    def __init__(self, rules: Mapping[Any, Rule[Any]], watch: Watcher, *, channels_last: bool) -> None:
         super().__init__()
-        self._images_last, self._rules, self._watch = images_last, rules, watch
+        self._channels_last, self._rules, self._watch = channels_last, rules, watch
         self.calls: list[Call[Any]] = []
         self.ended: UnsupportedError | None = None  # kept, as a model may catch what is raised within it
 
@@ -56,7 +56,7 @@ class Tape(TorchFunctionMode):
             watch.expect(func, key)
         if watch.used and torch.is_grad_enabled():  # else it is a part that the model itself keeps out of training
             result = self._use(func, watch.used, args, kwargs)
-        elif func is Tensor.view and self._images_last:
+        elif func is Tensor.view and self._channels_last:
             result = _viewed(*args, **kwargs)
         else:
             result = func(*args, **kwargs)
@@ -88,7 +88,7 @@ class Tape(TorchFunctionMode):
         trained = [t for t, name in zip((weight, bias), names, strict=True) if t is not None and name]
         leaves = {id(t): t.detach().requires_grad_() for t in trained}
         given = [leaves.get(id(a), a) for a in args]
-        output = rule.run(func, self._images_last, *given, **{key: leaves.get(id(a), a) for key, a in kwargs.items()})
+        output = rule.run(func, self._channels_last, *given, **{key: leaves.get(id(a), a) for key, a in kwargs.items()})
         self.calls.append(
             Call(
                 rule=rule,

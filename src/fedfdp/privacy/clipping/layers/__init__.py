@@ -11,7 +11,7 @@ the kinds. The class says
 - the gradients, (B, *shape) for each parameter: `per_record`. It is what autograd gives for each record alone, and is
   used as it is for a parameter that several calls share;
 - a cheaper form, if there is one: `contributions`. Its classes (contributions.py) know their norms, their weighted sums
-  and how many numbers they hold. The default stores what `per_record` gives.
+  and how many numbers they hold, by which the size of a chunk is chosen. The default stores what `per_record` gives.
 
 Its line in the registry says when a trial on random numbers proves that such a call keeps records apart: for most
 functions `always`; for one that reads neighbouring positions, as a convolution does, `records_first`. Whoever is not

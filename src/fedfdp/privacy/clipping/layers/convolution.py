@@ -20,7 +20,7 @@ def _each(value: int | Sequence[int], count: int) -> tuple[int, ...]:
     return (value,) * count if isinstance(value, int) else tuple(value) * (count if len(value) == 1 else 1)
 
 
-def channels_last(image: Tensor) -> Tensor:
+def as_channels_last(image: Tensor) -> Tensor:
     """A batch of images with their channels innermost, on a CPU: pooling and all else is several times faster then."""
     if image.dim() != 4 or image.device.type != "cpu":
         return image
@@ -58,11 +58,11 @@ class Convolution(Rule[Geometry]):
     def leading(self, input: Tensor, options: Geometry) -> int:
         return input.dim() - len(options.kernel) - 1  # none where the input has no batch dimension
 
-    def run(self, func: Callable[..., Tensor], images_last: bool, *args: Any, **kwargs: Any) -> Tensor:
+    def run(self, func: Callable[..., Tensor], channels_last: bool, *args: Any, **kwargs: Any) -> Tensor:
         """Patches too are several times faster with the channels of images innermost."""
         image = args[0] if args else kwargs.pop("input")
-        if images_last and func is functional.conv2d:
-            image = channels_last(image)
+        if channels_last and func is functional.conv2d:
+            image = as_channels_last(image)
         return func(image, *args[1:], **kwargs)
 
     def per_record(self, call: Call[Geometry], grad: Tensor, layout: Layout) -> dict[str, Tensor]:

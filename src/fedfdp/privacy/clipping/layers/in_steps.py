@@ -17,6 +17,8 @@ _attention = types.FunctionType(
 
 
 def _rows_of(tensor: Tensor) -> Iterator[Tensor]:
+    if not tensor.dim():
+        raise TypeError("iteration over a 0-d tensor")  # as torch says it
     return iter(tensor.unbind(0))
 
 

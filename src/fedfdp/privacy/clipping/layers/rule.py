@@ -85,8 +85,8 @@ class Rule(ABC, Generic[Options]):
         """The same in the form that is cheapest to measure and to sum, for parameters that no other call uses."""
         return [Stored(name, rows) for name, rows in self.per_record(call, grad, layout).items()]
 
-    def run(self, func: Callable[..., Tensor], images_last: bool, *args: Any, **kwargs: Any) -> Tensor:
-        """The call itself. With `images_last` a rule may put the channels of images innermost where that is faster."""
+    def run(self, func: Callable[..., Tensor], channels_last: bool, *args: Any, **kwargs: Any) -> Tensor:
+        """The call itself. With `channels_last` a rule may put the channels of images innermost if that is faster."""
         return func(*args, **kwargs)
 
 
