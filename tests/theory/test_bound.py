@@ -6,8 +6,7 @@ import random
 import pytest
 import sympy as sp
 
-from fedfdp.theory import (
-    Constants,
+from fedfdp.theory.bound import (
     derived_A,
     derived_bound,
     derived_domain,
@@ -19,6 +18,7 @@ from fedfdp.theory import (
     weight_ceiling,
     weight_floor,
 )
+from fedfdp.theory.constants import Constants
 
 
 def test_by_hand(constants):

@@ -17,8 +17,10 @@ from fedfdp.core.errors import SettingError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedfdp.theory import Coefficients, Constants, Optimum
+    from fedfdp.theory.bound_terms import Coefficients
+    from fedfdp.theory.constants import Constants
     from fedfdp.theory.estimates import Estimate, Estimates
+    from fedfdp.theory.optimum import Optimum
 
 SYMBOLS = {"mu": "μ", "gamma_het": "Γ", "q0": "Q_0", "q1": "Q_1", "sigma": "σ", "clip": "C", "dim": "d"} | {
     "b_hat": "B̂",
@@ -103,7 +105,8 @@ def _found(
     """The constants, given or else estimated; None if there is no bound that they could go into."""
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if source is None:
-        from fedfdp.theory import Constants, derived_optimum
+        from fedfdp.theory.constants import Constants
+        from fedfdp.theory.optimum import derived_optimum
 
         for name in options:
             if name not in given:
@@ -133,13 +136,9 @@ def _draw(constants: "Constants", png: Path) -> bool:
 def _answer(
     constants: "Constants | None", estimates: "Estimates | None", optimum: "Optimum", png: Path | None
 ) -> Answer:
-    from fedfdp.theory import (
-        derived_coefficients,
-        derived_P,
-        printed_coefficients,
-        printed_optimum,
-        theorem_coefficients,
-    )
+    from fedfdp.theory.bound import derived_P
+    from fedfdp.theory.bound_terms import derived_coefficients, printed_coefficients, theorem_coefficients
+    from fedfdp.theory.optimum import printed_optimum
 
     best = optimum.lambda_star
     lower, upper = optimum.domain
@@ -167,7 +166,7 @@ def _answer(
 
 def _named(coefficients: "Coefficients") -> dict[str, float | None]:
     """a1 … a5; also a6 and a7, if G is a cubic that floating point can hold."""
-    from fedfdp.theory import depressed
+    from fedfdp.theory.cubic import depressed
 
     try:
         form = depressed(coefficients)

@@ -45,9 +45,6 @@ class Coefficients:
         """G′ in factors: its sign is read off, and on the domain it is that of 3·a1·λ + a2."""
         return 2 * (3 * self.a1 * lam + self.a2) * (self.a5 * lam + 1)
 
-    def dF(self, lam: float) -> float:
-        return self.G(lam) / (self.a5 * lam + 1) ** 2
-
 
 def printed_coefficients(k: Constants) -> Coefficients:
     """As printed beside P(λ): the prefactor lacks a 1/μ, and the distance its μ²."""
