@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 import typer
 
 from fedfdp.core.errors import SettingError
+from fedfdp.core.figures import check_png
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,7 +88,7 @@ def lambda_star(
         "distance": distance,
         "rounds": rounds,
     }
-    _check_png(png)
+    check_png(png)
     constants, estimates, optimum = _found(source, given, records)
     drawn = png is not None and optimum.lambda_star is not None and constants is not None and _draw(constants, png)
     answer = _answer(constants, estimates, optimum, png if drawn else None)
@@ -118,13 +119,6 @@ def _found(
 
     estimates = estimates_of(source, records=records, clip=options["clip"]).given(given)
     return estimates.constants(), estimates, estimates.optimum()
-
-
-def _check_png(png: Path | None) -> None:
-    if png is not None and png.suffix.lower() != ".png":
-        raise SettingError("png", str(png), "must be a file name that ends in .png")
-    if png is not None and not png.parent.is_dir():
-        raise SettingError("png", str(png), "must be in a folder that exists", f"create {png.parent} first")
 
 
 def _draw(constants: "Constants", png: Path) -> bool:
