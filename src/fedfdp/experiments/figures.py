@@ -35,7 +35,7 @@ def draw(results: Results, file: Path) -> None:
     if axes[0][-1].get_legend_handles_labels()[0]:  # nothing is drawn where no row reached its target
         axes[0][-1].legend(fontsize=7, frameon=False)
     figure.suptitle(heading(results), fontsize=10, x=0.01, ha="left")
-    save_figure(figure, file, setting="--out")
+    save_figure(figure, file, setting="--save")
 
 
 _NAMES = {"accuracy": "test accuracy, %", "psi": "Ψ (test)", "epsilon": "ε spent"}

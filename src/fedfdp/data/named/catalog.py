@@ -13,11 +13,6 @@ from fedfdp.data.named.mnist import MNIST
 CATALOG = {entry.name: entry for entry in (MNIST, FASHION_MNIST, CIFAR10, DIGITS)}
 
 
-def names() -> tuple[str, ...]:
-    """The datasets that `load` knows."""
-    return tuple(CATALOG)
-
-
 def named(source: str, folder: Path = Path()) -> bool:
     """Whether `data.source` means a dataset: a name in the catalog always does, an existing file or folder never."""
     return source in CATALOG or not (looks_like_path(source) or (folder / source).exists())
