@@ -16,9 +16,9 @@ from fedfdp.core.errors import DataError, SettingError
 from fedfdp.data import load
 from fedfdp.data.named import cache, catalog
 from fedfdp.data.named.catalog import CATALOG
-from fedfdp.data.named.idx import IDX
 from fedfdp.data.named.layout import Records
 from fedfdp.data.named.load import get
+from fedfdp.data.named.mnist import IDX
 
 
 def test_scaling_and_order(tiny):
