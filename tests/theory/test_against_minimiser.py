@@ -9,7 +9,7 @@ from decimal import Decimal, localcontext
 
 import pytest
 
-from fedfdp.theory.constants import Constants
+from fedfdp.theory.bound import Constants
 from fedfdp.theory.optimum import derived_optimum, printed_optimum
 
 INVERSE_RATIO = (Decimal(5).sqrt() - 1) / 2

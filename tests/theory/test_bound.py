@@ -7,6 +7,7 @@ import pytest
 import sympy as sp
 
 from fedfdp.theory.bound import (
+    Constants,
     derived_A,
     derived_bound,
     derived_domain,
@@ -18,7 +19,6 @@ from fedfdp.theory.bound import (
     weight_ceiling,
     weight_floor,
 )
-from fedfdp.theory.constants import Constants
 
 
 def test_by_hand(constants):

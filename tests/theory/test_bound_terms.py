@@ -7,8 +7,15 @@ import pytest
 import sympy as sp
 from scipy.differentiate import derivative
 
-from fedfdp.theory.bound import derived_P, printed_bound, step_offset
-from fedfdp.theory.bound_terms import Coefficients, derived_coefficients, printed_coefficients, theorem_coefficients
+from fedfdp.theory.bound import (
+    Coefficients,
+    derived_coefficients,
+    derived_P,
+    printed_bound,
+    printed_coefficients,
+    step_offset,
+    theorem_coefficients,
+)
 from fedfdp.theory.optimum import clipping_switch
 
 L, mu, G, Gam, n, D, T, gam = sp.symbols("L mu G Gamma n D T gamma", positive=True)

@@ -8,7 +8,7 @@ import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfdp.theory.bound_terms import Coefficients
+from fedfdp.theory.bound import Coefficients
 from fedfdp.theory.cubic import depressed, roots
 
 

@@ -10,9 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from fedfdp.theory.bound import derived_domain, derived_P, printed_domain
-from fedfdp.theory.bound_terms import Coefficients, derived_coefficients, printed_coefficients
-from fedfdp.theory.constants import Constants
+from fedfdp.theory.bound import (
+    Coefficients,
+    Constants,
+    derived_coefficients,
+    derived_domain,
+    derived_P,
+    printed_coefficients,
+    printed_domain,
+)
 from fedfdp.theory.cubic import roots
 from fedfdp.theory.optimum import clipping_switch, derived_optimum, minimiser, printed_optimum
 

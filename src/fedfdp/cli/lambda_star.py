@@ -18,8 +18,7 @@ from fedfdp.core.figures import check_png
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedfdp.theory.bound_terms import Coefficients
-    from fedfdp.theory.constants import Constants
+    from fedfdp.theory.bound import Coefficients, Constants
     from fedfdp.theory.estimates import Estimate, Estimates
     from fedfdp.theory.optimum import Optimum
 
@@ -106,7 +105,7 @@ def _found(
     """The constants, given or else estimated; None if there is no bound that they could go into."""
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if source is None:
-        from fedfdp.theory.constants import Constants
+        from fedfdp.theory.bound import Constants
         from fedfdp.theory.optimum import derived_optimum
 
         for name in options:
@@ -130,8 +129,7 @@ def _draw(constants: "Constants", png: Path) -> bool:
 def _answer(
     constants: "Constants | None", estimates: "Estimates | None", optimum: "Optimum", png: Path | None
 ) -> Answer:
-    from fedfdp.theory.bound import derived_P
-    from fedfdp.theory.bound_terms import derived_coefficients, printed_coefficients, theorem_coefficients
+    from fedfdp.theory.bound import derived_coefficients, derived_P, printed_coefficients, theorem_coefficients
     from fedfdp.theory.optimum import printed_optimum
 
     best = optimum.lambda_star

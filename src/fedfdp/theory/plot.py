@@ -4,9 +4,7 @@ import math
 from pathlib import Path
 
 from fedfdp.core.figures import save_figure
-from fedfdp.theory.bound import derived_P
-from fedfdp.theory.bound_terms import theorem_coefficients
-from fedfdp.theory.constants import Constants
+from fedfdp.theory.bound import Constants, derived_P, theorem_coefficients
 from fedfdp.theory.optimum import clipping_switch, derived_optimum, printed_optimum
 
 
