@@ -4,10 +4,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import dp_accounting
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.noise.randomness import Floats, Key, Randomness, Seeded
 
 
@@ -20,6 +22,12 @@ def torch_threads(count: int) -> Iterator[int]:
         yield count
     finally:
         torch.set_num_threads(before)
+
+
+def dp_event(event: Event) -> dp_accounting.DpEvent:
+    """The same event for the accountants of dp-accounting."""
+    gaussian = dp_accounting.GaussianDpEvent(event.sigma_effective)
+    return dp_accounting.SelfComposedDpEvent(dp_accounting.PoissonSampledDpEvent(event.q, gaussian), event.count)
 
 
 def normal(source: Randomness, count: int, key: Key) -> Tensor:

@@ -13,8 +13,8 @@ from fedfdp.cli.data import app
 from fedfdp.core.errors import DataError, FedFDPError, SettingError
 from fedfdp.data.named import catalog
 from fedfdp.data.named.entry import Entry
-from fedfdp.data.named.idx import IDX
 from fedfdp.data.named.layout import Records
+from fedfdp.data.named.mnist import IDX
 from fedfdp.data.named.origins import FetchError
 
 

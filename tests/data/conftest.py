@@ -8,8 +8,8 @@ import pytest
 
 from fedfdp.data.named import catalog
 from fedfdp.data.named.entry import Entry
-from fedfdp.data.named.idx import IDX
 from fedfdp.data.named.layout import Records
+from fedfdp.data.named.mnist import IDX
 from fedfdp.data.named.origins import FetchError
 
 

@@ -8,7 +8,7 @@ import torch
 
 from fedfdp.algorithms import FedFDP
 from fedfdp.data import Federation
-from fedfdp.engines.flower.losses import SMOOTHING, ReleasedLosses
+from fedfdp.engines.flower.evaluation import SMOOTHING, ReleasedLosses
 from fedfdp.engines.flower.policy import Policy
 from fedfdp.fairness.metrics import psi
 from fedfdp.privacy.dpsgd import DPSGD

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedfdp.theory import Constants
+from fedfdp.theory.bound import Constants
 
 # n = σ²C²d/B̂² = 1·4·1/4 = 1 and C/G = 2, so that most sums can be done in the head.
 BASE = Constants(

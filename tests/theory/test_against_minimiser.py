@@ -9,7 +9,8 @@ from decimal import Decimal, localcontext
 
 import pytest
 
-from fedfdp.theory import Constants, derived_optimum, printed_optimum
+from fedfdp.theory.bound import Constants
+from fedfdp.theory.optimum import derived_optimum, printed_optimum
 
 INVERSE_RATIO = (Decimal(5).sqrt() - 1) / 2
 FAST, FULL = 300, 10_000

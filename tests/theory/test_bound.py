@@ -6,7 +6,7 @@ import random
 import pytest
 import sympy as sp
 
-from fedfdp.theory import (
+from fedfdp.theory.bound import (
     Constants,
     derived_A,
     derived_bound,

@@ -8,7 +8,8 @@ import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfdp.theory import Coefficients, depressed, roots
+from fedfdp.theory.bound import Coefficients
+from fedfdp.theory.cubic import depressed, roots
 
 
 def cubic(a1=1.0, a2=1.0, a3=1.0, a4=1.0, a5=1.0):

@@ -8,8 +8,8 @@ import torch
 
 from fedfdp import DPSGD, FedAvg, FedFDP
 from fedfdp.data import Federation
-from fedfdp.theory import derived_optimum
 from fedfdp.theory.estimates import Estimate, estimate
+from fedfdp.theory.optimum import derived_optimum
 
 FIRST, FINAL = np.array([0.5, -1.0, 2.0]), np.array([1.0, 0.3, -0.2])
 PRIVATE = DPSGD(epsilon=None, sigma=1.5, q=0.25, clip=2.0)

@@ -10,20 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from fedfdp.theory import (
+from fedfdp.theory.bound import (
     Coefficients,
     Constants,
-    clipping_switch,
     derived_coefficients,
     derived_domain,
-    derived_optimum,
     derived_P,
-    minimiser,
     printed_coefficients,
     printed_domain,
-    printed_optimum,
-    roots,
 )
+from fedfdp.theory.cubic import roots
+from fedfdp.theory.optimum import clipping_switch, derived_optimum, minimiser, printed_optimum
 
 
 def test_interior_by_hand(constants):

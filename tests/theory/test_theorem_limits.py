@@ -6,7 +6,7 @@ import pytest
 import sympy as sp
 from scipy.optimize import brentq
 
-from fedfdp.theory import derived_bound, printed_bound, printed_domain, step_offset, theorem_coefficients
+from fedfdp.theory.bound import derived_bound, printed_bound, printed_domain, step_offset, theorem_coefficients
 
 # Two clients, one record each, p = ½: F_1 = w²/2, F_2 = (w − 1)². Then w* = 2/3, F* = 1/6, F_1* = F_2* = 0.
 

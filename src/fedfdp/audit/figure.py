@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from fedfdp.audit.release import ReleaseFinding
 from fedfdp.audit.separation import Numbers, Separation
 from fedfdp.audit.training import TrainingFinding
+from fedfdp.core.figures import save_figure
 
 _COLOURS = ("tab:orange", "tab:blue")
 
@@ -25,7 +26,7 @@ def draw_release(finding: ReleaseFinding, path: Path) -> None:
         axes.set(title=f"{how}: ε ≥ {epsilon:.3g}", xlabel=f"{name}, along the canary")
         axes.legend()
     figure.suptitle(_title(finding.epsilon_claimed, finding.delta, finding.confidence))
-    figure.savefig(path, dpi=150)
+    save_figure(figure, path)
 
 
 def draw_training(finding: TrainingFinding, path: Path) -> None:
@@ -41,7 +42,7 @@ def draw_training(finding: TrainingFinding, path: Path) -> None:
     )
     axes.legend()
     figure.suptitle(_title(finding.epsilon_claimed, finding.delta, finding.confidence))
-    figure.savefig(path, dpi=150)
+    save_figure(figure, path)
 
 
 def _title(claimed: float, delta: float, confidence: float) -> str:

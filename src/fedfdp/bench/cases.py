@@ -1,9 +1,10 @@
 """What is measured: a step of a model at a batch size, or a round of a model with a number of clients."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import ClassVar, Literal
 
 from fedfdp.bench import rounds
 from fedfdp.bench.models import MODELS
@@ -18,50 +19,34 @@ SAMPLES = 3000  # of a round, over all clients
 USUAL = Setting()
 
 
-class Case(Protocol):
+class Case(ABC):
     """One group of rows in the tables: peers that do the same work."""
 
-    @property
-    def what(self) -> Literal["step", "round"]: ...
+    what: ClassVar[Literal["step", "round"]]
+    peers: ClassVar[Sequence[str]]
+    model: str
+    clients: int | None
+    batch: int
 
-    @property
-    def model(self) -> str: ...
-
-    @property
-    def batch(self) -> int: ...
-
-    @property
-    def clients(self) -> int | None: ...
-
-    @property
-    def peers(self) -> Sequence[str]: ...
-
+    @abstractmethod
     def build(self, peer: str) -> Peer: ...
 
+    @abstractmethod
     def small(self) -> "Case":
         """The same on a few records."""
 
     def needs(self, peer: str) -> float:
         """About how many bytes a step of this peer takes, where that can be too many."""
+        return 0.0
 
 
 @dataclass(frozen=True)
-class StepCase:
+class StepCase(Case):
+    what, peers = "step", tuple(STEP_PEERS)
     model: str
     batch: int
     setting: Setting = USUAL
-
-    @property
-    def what(self) -> Literal["step"]:
-        return "step"
-
-    @property
-    def clients(self) -> None:
-        return None
-
-    @property
-    def peers(self) -> Sequence[str]:
-        return tuple(STEP_PEERS)
+    clients: None = None
 
     def build(self, peer: str) -> Peer:
         subject = MODELS[self.model]
@@ -78,28 +63,18 @@ class StepCase:
 
 
 @dataclass(frozen=True)
-class RoundCase:
+class RoundCase(Case):
+    what, peers = "round", tuple(rounds.ROUND_PEERS)
     model: str
     clients: int
     batch: int = SAMPLES
     setting: Setting = USUAL
-
-    @property
-    def what(self) -> Literal["round"]:
-        return "round"
-
-    @property
-    def peers(self) -> Sequence[str]:
-        return tuple(rounds.ROUND_PEERS)
 
     def build(self, peer: str) -> Peer:
         return rounds.ROUND_PEERS[peer](rounds.Task(MODELS[self.model], self.clients, self.batch, self.setting))
 
     def small(self) -> "RoundCase":
         return replace(self, clients=2, batch=4)
-
-    def needs(self, peer: str) -> float:
-        return 0.0
 
 
 def select(

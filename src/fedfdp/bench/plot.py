@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fedfdp.bench.peers import STEP_PEERS
 from fedfdp.bench.suite import Row
-from fedfdp.core.errors import SettingError
+from fedfdp.core.figures import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,11 +35,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     shown = [peer for peer in STEP_PEERS if any(row.peer == peer for row in rows)]
     handles = [axes[0, 0].bar([0], [0], color=STEP_PEERS[peer].colour, label=STEP_PEERS[peer].title) for peer in shown]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(shown), frameon=False)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=130, format="png")
-    except OSError as error:
-        raise SettingError("png", str(path), f"cannot be written ({error.strerror})", "choose another file") from error
+    save_figure(figure, path, dpi=130, format="png", make_folder=True)
 
 
 def _bars(axes: "Axes", rows: Sequence[Row], value: Callable[[Row], float | None], text: str) -> None:

@@ -70,7 +70,7 @@ class SameForAll(Seeded):
         return super()._name(key._replace(request=""))
 
 
-class Round:
+class Round(Peer):
     """Counts rounds, and draws the records of each client in one."""
 
     def __init__(self, task: Task) -> None:

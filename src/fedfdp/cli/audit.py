@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedfdp.core.errors import SettingError, nearest
+from fedfdp.core.figures import check_png
 
 if TYPE_CHECKING:
     from fedfdp.audit import ReleaseFinding, TrainingFinding
@@ -52,7 +53,7 @@ def audit(
         raise SettingError(name, given[name], f"not a setting of the {kind} audit", "leave it out")
     if self_test and png is not None:
         raise SettingError("png", str(png), "the self-test draws nothing", "leave it out")
-    _check_png(png)
+    check_png(png)
     if self_test:
         failed = _self_test(given.get("trials", 20_000), confidence, seed, as_json)
     elif game == "release":
@@ -214,13 +215,6 @@ def _number(value: float) -> str:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _check_png(png: Path | None) -> None:
-    if png is not None and png.suffix.lower() != ".png":
-        raise SettingError("png", str(png), "must be a file name that ends in .png")
-    if png is not None and not png.parent.is_dir():
-        raise SettingError("png", str(png), "must be in a folder that exists", f"create {png.parent} first")
 
 
 def _randomness(seed: int | None) -> "Randomness":

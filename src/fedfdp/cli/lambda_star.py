@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 import typer
 
 from fedfdp.core.errors import SettingError
+from fedfdp.core.figures import check_png
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedfdp.theory import Coefficients, Constants, Optimum
+    from fedfdp.theory.bound import Coefficients, Constants
     from fedfdp.theory.estimates import Estimate, Estimates
+    from fedfdp.theory.optimum import Optimum
 
 SYMBOLS = {"mu": "μ", "gamma_het": "Γ", "q0": "Q_0", "q1": "Q_1", "sigma": "σ", "clip": "C", "dim": "d"} | {
     "b_hat": "B̂",
@@ -85,7 +87,7 @@ def lambda_star(
         "distance": distance,
         "rounds": rounds,
     }
-    _check_png(png)
+    check_png(png)
     constants, estimates, optimum = _found(source, given, records)
     drawn = png is not None and optimum.lambda_star is not None and constants is not None and _draw(constants, png)
     answer = _answer(constants, estimates, optimum, png if drawn else None)
@@ -103,7 +105,8 @@ def _found(
     """The constants, given or else estimated; None if there is no bound that they could go into."""
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if source is None:
-        from fedfdp.theory import Constants, derived_optimum
+        from fedfdp.theory.bound import Constants
+        from fedfdp.theory.optimum import derived_optimum
 
         for name in options:
             if name not in given:
@@ -117,13 +120,6 @@ def _found(
     return estimates.constants(), estimates, estimates.optimum()
 
 
-def _check_png(png: Path | None) -> None:
-    if png is not None and png.suffix.lower() != ".png":
-        raise SettingError("png", str(png), "must be a file name that ends in .png")
-    if png is not None and not png.parent.is_dir():
-        raise SettingError("png", str(png), "must be in a folder that exists", f"create {png.parent} first")
-
-
 def _draw(constants: "Constants", png: Path) -> bool:
     from fedfdp.theory.plot import plot_bound
 
@@ -133,13 +129,8 @@ def _draw(constants: "Constants", png: Path) -> bool:
 def _answer(
     constants: "Constants | None", estimates: "Estimates | None", optimum: "Optimum", png: Path | None
 ) -> Answer:
-    from fedfdp.theory import (
-        derived_coefficients,
-        derived_P,
-        printed_coefficients,
-        printed_optimum,
-        theorem_coefficients,
-    )
+    from fedfdp.theory.bound import derived_coefficients, derived_P, printed_coefficients, theorem_coefficients
+    from fedfdp.theory.optimum import printed_optimum
 
     best = optimum.lambda_star
     lower, upper = optimum.domain
@@ -167,7 +158,7 @@ def _answer(
 
 def _named(coefficients: "Coefficients") -> dict[str, float | None]:
     """a1 … a5; also a6 and a7, if G is a cubic that floating point can hold."""
-    from fedfdp.theory import depressed
+    from fedfdp.theory.cubic import depressed
 
     try:
         form = depressed(coefficients)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from fedfdp.core.errors import SettingError
+from fedfdp.core.figures import save_figure
 from fedfdp.privacy.accounting import find
 from fedfdp.privacy.planning.compare import comparable, curve, spread, trade_off
 from fedfdp.privacy.planning.planner import Plan
@@ -42,8 +42,4 @@ def draw(plan: Plan, path: Path) -> None:
     by_accountant.legend(frameon=False, loc="upper left", fontsize=8)
     by_sigma.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
     by_accountant.set_ylabel(f"ε at δ = {plan.delta:g}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=130, format="png")
-    except OSError as error:
-        raise SettingError("png", str(path), f"cannot be written ({error.strerror})", "choose another file") from error
+    save_figure(figure, path, dpi=130, format="png", make_folder=True)

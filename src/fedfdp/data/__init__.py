@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from fedfdp.data.dataset import Dataset
 from fedfdp.data.federation import ClientData, Federation
-from fedfdp.data.named.catalog import names
 from fedfdp.data.named.load import load
 from fedfdp.data.shard import Shard
 
@@ -32,7 +31,6 @@ __all__ = [
     "Shard",
     "load",
     "meaning",
-    "names",
     "read_inputs",
 ]
 

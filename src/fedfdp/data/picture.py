@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfdp.core.errors import SettingError
+from fedfdp.core.figures import save_figure
 from fedfdp.data.federation import Federation
 
 if TYPE_CHECKING:
@@ -86,16 +86,14 @@ def table(federation: Federation) -> "Table":
 
 def picture(federation: Federation, path: Path, title: str) -> None:
     """A stacked bar per client; with more than 60, filled areas, grouped by the class that a client has most of."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
     from matplotlib.ticker import MaxNLocator
 
     counts = _held(federation)
     kinds = counts.shape[1]
-    figure, axes = plt.subplots(figsize=(9, 4.8), layout="constrained")
+    figure = Figure(figsize=(9, 4.8), layout="constrained")
+    axes = figure.subplots()
     if len(counts) <= 60:
         places, floor = np.arange(len(counts)), np.zeros(len(counts))
         for k in range(kinds):
@@ -126,12 +124,7 @@ def picture(federation: Federation, path: Path, title: str) -> None:
     axes.set_axisbelow(True)
     handles = [Patch(color=_colour(k), label=str(k)) for k in reversed(range(kinds))]
     axes.legend(handles=handles, title="class", loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
-    try:
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise SettingError("--png", str(path), f"cannot be written ({error})", "give a file such as who.png") from error
-    finally:
-        plt.close(figure)
+    save_figure(figure, path)
 
 
 def _held(federation: Federation) -> NDArray[np.int64]:

@@ -1,6 +1,5 @@
 """Ways to reach the clients of a round, by name or by import path. A new one is a file here and a line in `ENGINES`."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from fedfdp.core.errors import SettingError, nearest
@@ -34,18 +33,8 @@ class EngineFactory(Protocol):
         """`book` holds every client's ledger: it is charged before a batch is drawn. None without privacy."""
 
 
-@dataclass(frozen=True)
-class Known:
-    """An engine by name: where its factory is, or what starts it where records are not in this process."""
-
-    place: str = ""  # package.module:name, imported when it is first used
-    instead: str = ""
-
-
-ENGINES = {
-    "local": Known("fedfdp.engines.local:LocalEngine"),
-    "flower": Known(instead="start it with fedfdp server, or try it on one machine with fedfdp deploy local"),
-}
+# Where the factory of each engine is, imported when it is first used; None where records are not in this process.
+ENGINES = {"local": "fedfdp.engines.local:LocalEngine", "flower": None}
 
 
 def check_engine(name: str) -> None:
@@ -57,7 +46,8 @@ def check_engine(name: str) -> None:
 def find_engine(name: str) -> EngineFactory:
     """The factory of an engine whose clients are all in this process."""
     check_engine(name)
-    known = ENGINES.get(name, Known(name))
-    if not known.place:
-        raise SettingError("engine", name, "not run by this command", known.instead)
-    return imported(known.place, "engine", "Class")  # type: ignore[no-any-return]
+    place = ENGINES.get(name, name)
+    if place is None:
+        fix = "start it with fedfdp server, or try it on one machine with fedfdp deploy local"
+        raise SettingError("engine", name, "not run by this command", fix)
+    return imported(place, "engine", "Class")  # type: ignore[no-any-return]

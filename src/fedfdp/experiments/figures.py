@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedfdp.core.errors import RunError
+from fedfdp.core.figures import save_figure
 from fedfdp.experiments.render import heading
 from fedfdp.experiments.results import Cell, Results
 
@@ -13,15 +13,11 @@ if TYPE_CHECKING:
 
 def draw(results: Results, file: Path) -> None:
     """A figure as curves over x, targets as Ψ against ε, a table as Ψ against accuracy."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     panels = _panels(results)
-    figure, axes = plt.subplots(
-        1, len(panels), figsize=(max(6.0, 4.6 * len(panels)), 3.8), layout="constrained", squeeze=False
-    )
+    figure = Figure(figsize=(max(6.0, 4.6 * len(panels)), 3.8), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)
     for axis, (title, measures, cells) in zip(axes[0], panels, strict=True):
         for row in results.experiment.rows:
             mine = [cell for cell in cells if cell.row == row]
@@ -39,12 +35,7 @@ def draw(results: Results, file: Path) -> None:
     if axes[0][-1].get_legend_handles_labels()[0]:  # nothing is drawn where no row reached its target
         axes[0][-1].legend(fontsize=7, frameon=False)
     figure.suptitle(heading(results), fontsize=10, x=0.01, ha="left")
-    try:
-        figure.savefig(file, dpi=150)
-    except (OSError, ValueError) as error:
-        raise RunError(f"{file} cannot be written: {error}; give a .png, .svg or .pdf file") from None
-    finally:
-        plt.close(figure)
+    save_figure(figure, file, setting="--save")
 
 
 _NAMES = {"accuracy": "test accuracy, %", "psi": "Ψ (test)", "epsilon": "ε spent"}

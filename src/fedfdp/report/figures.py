@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedfdp.core.errors import RunError
+from fedfdp.core.figures import save_figure
 from fedfdp.fairness.metrics import METRICS, Metric, Task, shown, told
 from fedfdp.report.contents import document
 from fedfdp.report.section import Json
@@ -23,7 +24,7 @@ TITLE_WIDTH = 42  # characters that fit above a panel
 def draw_runs(runs: list[RunFolder], file: Path) -> None:
     """Accuracy, Ψ and ε over the rounds, and how well each client is served, for one run or several."""
     facts = document(runs)
-    _draw(_curves(facts["runs"]), facts["runs"], file)
+    _draw(_curves(facts["runs"]), facts["runs"], file, "--png")
 
 
 def draw_figures(facts: Json, folder: Path) -> list[Path]:
@@ -41,29 +42,22 @@ def draw_figures(facts: Json, folder: Path) -> list[Path]:
         wanted["holdings" if len(runs) == 1 else f"holdings-{run['number']}"] = ([_holdings], [run])
     for name, (panels, of_runs) in wanted.items():
         for ending in ("pdf", "png"):
-            _draw(panels, of_runs, folder / f"{name}.{ending}")
+            _draw(panels, of_runs, folder / f"{name}.{ending}", "--figures")
     return [folder / f"{name}.pdf" for name in wanted]
 
 
-def _draw(panels: list[Panel], runs: list[Json], file: Path) -> None:
-    import matplotlib
+def _draw(panels: list[Panel], runs: list[Json], file: Path, setting: str) -> None:
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, len(panels), figsize=(3.5 * len(panels), 3.4), layout="constrained", squeeze=False)
+    figure = Figure(figsize=(3.5 * len(panels), 3.4), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)
     for axis, panel in zip(axes[0], panels, strict=True):
         panel(axis, runs)
         axis.tick_params(labelsize=8)
         axis.spines[["top", "right"]].set_visible(False)
     if 1 < len(runs) <= 20:
         axes[0][0].legend(fontsize=7, frameon=False)
-    try:
-        figure.savefig(file, dpi=150)
-    except (OSError, ValueError) as error:
-        raise RunError(f"{file} cannot be written: {error}; give a .png, .svg or .pdf file") from None
-    finally:
-        plt.close(figure)
+    save_figure(figure, file, setting=setting)
 
 
 def _curves(runs: list[Json]) -> list[Panel]:

@@ -6,7 +6,7 @@ Never chooses between roots: which one is λ*, and whether any is, depends on th
 import cmath
 from dataclasses import dataclass
 
-from fedfdp.theory.bound_terms import Coefficients
+from fedfdp.theory.bound import Coefficients
 
 OMEGA = complex(-1, 3**0.5) / 2
 

@@ -18,7 +18,7 @@ from fedfdp.data import Federation
 from fedfdp.data.federation import ClientData
 from fedfdp.models.losses import LossFunction, task_for
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.theory.constants import Constants
+from fedfdp.theory.bound import Constants
 from fedfdp.theory.curvature import Function, Losses, extremes, minimum
 from fedfdp.theory.optimum import Optimum, derived_optimum
 

@@ -7,9 +7,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fedfdp.theory.bound import derived_domain, printed_domain
-from fedfdp.theory.bound_terms import Coefficients, derived_coefficients, printed_coefficients
-from fedfdp.theory.constants import Constants
+from fedfdp.theory.bound import (
+    Coefficients,
+    Constants,
+    derived_coefficients,
+    derived_domain,
+    printed_coefficients,
+    printed_domain,
+)
 from fedfdp.theory.cubic import roots
 
 Regime = Literal["void", "flat", "zero", "interior", "clipping"]

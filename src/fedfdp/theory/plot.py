@@ -3,9 +3,8 @@
 import math
 from pathlib import Path
 
-from fedfdp.theory.bound import derived_P
-from fedfdp.theory.bound_terms import theorem_coefficients
-from fedfdp.theory.constants import Constants
+from fedfdp.core.figures import save_figure
+from fedfdp.theory.bound import Constants, derived_P, theorem_coefficients
 from fedfdp.theory.optimum import clipping_switch, derived_optimum, printed_optimum
 
 
@@ -41,7 +40,7 @@ def plot_bound(k: Constants, path: Path) -> bool:
             axes.axvline(domain_end, color="grey", linestyle=":", label=f"domain ends at λ = {domain_end:.4g}")
         if axes.get_legend_handles_labels()[0]:
             axes.legend()
-    figure.savefig(path, dpi=150)
+    save_figure(figure, path)
     return True
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedfdp.core.figures import save_figure
 from fedfdp.tuning.grid import Candidate
 from fedfdp.tuning.halving import Tuned
 from fedfdp.tuning.pareto import front
@@ -45,4 +46,4 @@ def plot_tuned(candidates: Sequence[Candidate], tuned: Tuned, best: int, path: P
     panels[1].set_title("accuracy of the worst client, %", loc="left", fontsize=10)
     panels[1].legend(fontsize=8, frameon=False)
     figure.suptitle(f"chosen: {candidates[best].label}", fontsize=10)
-    figure.savefig(path, dpi=150)
+    save_figure(figure, path)

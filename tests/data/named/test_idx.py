@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedfdp.data.named.idx import idx
+from fedfdp.data.named.mnist import idx
 
 
 def test_idx_by_hand():

@@ -13,11 +13,12 @@ import pytest
 import torch
 
 from fedfdp.core.errors import DataError, SettingError
-from fedfdp.data import load, names
+from fedfdp.data import load
 from fedfdp.data.named import cache, catalog
-from fedfdp.data.named.idx import IDX
+from fedfdp.data.named.catalog import CATALOG
 from fedfdp.data.named.layout import Records
 from fedfdp.data.named.load import get
+from fedfdp.data.named.mnist import IDX
 
 
 def test_scaling_and_order(tiny):
@@ -40,7 +41,7 @@ def test_digits_need_nothing(tmp_path):
 
 
 def test_names_and_aliases():
-    assert names() == ("mnist", "fashion-mnist", "cifar10", "digits")
+    assert tuple(CATALOG) == ("mnist", "fashion-mnist", "cifar10", "digits")
     assert catalog.find("fashion").name == "fashion-mnist"
     with pytest.raises(SettingError, match=r"data.source = 'mnits': .*did you mean 'mnist'"):
         load("mnits")

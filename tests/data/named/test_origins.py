@@ -12,7 +12,7 @@ import pytest
 from fedfdp.core.errors import DataError
 from fedfdp.data import load
 from fedfdp.data.named import origins
-from fedfdp.data.named.idx import IDX
+from fedfdp.data.named.mnist import IDX
 
 
 def program(folder, name, script):

@@ -19,6 +19,7 @@ from fedfdp.privacy.accounting.pld import PLD
 from fedfdp.privacy.accounting.rdp import RDP
 from fedfdp.privacy.accounting.renyi import ORDERS, REFERENCE_ORDERS, conversion_cost
 from fedfdp.privacy.dpsgd import DPSGD
+from support import dp_event
 
 ROUND = Event(0.05, (2.0, 5.0))
 
@@ -100,7 +101,7 @@ def test_agrees_with_dp_accounting_used_directly(seed: int) -> None:
         gaussians = [dp_accounting.GaussianDpEvent(sigma) for sigma in event.sigmas]
         joint = dp_accounting.PoissonSampledDpEvent(event.q, dp_accounting.ComposedDpEvent(gaussians))
         rdp.compose(joint, event.count)
-        pld.compose(event.to_dp_event())
+        pld.compose(dp_event(event))
     assert epsilon(events, 1e-5, accountant="pld") == pytest.approx(pld.get_epsilon(1e-5), rel=1e-6)
     assert epsilon(events, 1e-5, accountant="rdp") == pytest.approx(rdp.get_epsilon(1e-5), rel=1e-9)
 
@@ -219,7 +220,7 @@ def test_filter_with_several_orders_pays_for_the_choice() -> None:
     assert count < 647
     # By hand: some order α with n·R(α) within ε minus the conversion at δ/5, and none for n + 1.
     rdp = RdpAccountant([6, 7, 8, 9, 10])
-    rdp.compose(ROUND.to_dp_event())
+    rdp.compose(dp_event(ROUND))
     alphas = np.arange(6, 11)
     room = 3.52 - (np.log((alphas - 1) / alphas) - (math.log(2e-6) + np.log(alphas)) / (alphas - 1))
     assert count == math.floor(max(room / rdp.rdp))

@@ -15,6 +15,7 @@ from fedfdp.privacy import Event, Ledger, epsilon, plan
 from fedfdp.privacy.accounting import max_count
 from fedfdp.privacy.accounting.renyi import ORDERS
 from fedfdp.runs.folder import LEDGER
+from support import dp_event
 
 OWN = "own_accountant:PlainComposition"
 STEP = Event(0.2, (2.0, 5.0))
@@ -23,7 +24,7 @@ STEP = Event(0.2, (2.0, 5.0))
 def plain(count: int, delta: float = 1e-5) -> float:
     """`count` steps, each (ε₁, δ/count)-DP by dp-accounting used directly."""
     one = RdpAccountant(ORDERS)
-    one.compose(STEP.to_dp_event())
+    one.compose(dp_event(STEP))
     return count * float(one.get_epsilon(delta / count))
 
 

@@ -12,6 +12,7 @@ from fedfdp.privacy.accounting import Event, base, epsilon, pld
 from fedfdp.privacy.ledger import Ledger, LedgerBook
 from fedfdp.privacy.ledger.file import Entry
 from fedfdp.privacy.ledger.journal import head_of
+from support import dp_event
 
 STEP = (Event(0.05, (2.0, 5.0)),)
 CHEAP = (Event(0.01, (8.0,)),)
@@ -171,7 +172,7 @@ def test_the_filter_keeps_one_order_whatever_the_prices_are(tmp_path: Path) -> N
 
     def curve(event: Event) -> np.ndarray:
         made = RdpAccountant(ORDERS)
-        made.compose(event.to_dp_event())
+        made.compose(dp_event(event))
         return np.array(made.rdp)
 
     alphas = np.array(ORDERS, dtype=float)
@@ -355,7 +356,7 @@ def test_older_ledgers_go_on_by_the_rule_they_began_with(tmp_path: Path) -> None
     cost = {}
     for event in (CHEAP[0], STEP[0]):
         one = RdpAccountant([7])
-        one.compose(event.to_dp_event())
+        one.compose(dp_event(event))
         cost[event] = float(one.rdp[0])
     room = 3.52 - math.log(6 / 7) + math.log(7e-5) / 6
     rounds = math.floor((room - cost[CHEAP[0]]) / cost[STEP[0]])

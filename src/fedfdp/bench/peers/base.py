@@ -1,7 +1,7 @@
 """What every peer is given and must do: a task of one batch, and a step that is timed."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -37,25 +37,25 @@ class Task:
         return self.x[index], self.y[index]
 
 
-class Peer(Protocol):
+class Peer(ABC):
     """What is measured: `step` is timed, `prepare` before each is not."""
 
-    def prepare(self) -> None: ...
+    def prepare(self) -> None:  # noqa: B027 - most need none
+        pass
 
+    @abstractmethod
     def step(self) -> None: ...
 
+    @abstractmethod
     def weights(self) -> Weights: ...
 
 
-class StepPeer:
-    """A peer whose weights are its model's and that needs no preparation."""
+class StepPeer(Peer):
+    """A peer whose weights are its model's."""
 
     def __init__(self, task: Task) -> None:
         self.task, self.model = task, task.model
         self.parameters = dict(task.model.named_parameters())
-
-    def prepare(self) -> None:
-        pass
 
     def weights(self) -> Weights:
         return Weights.of(self.parameters)

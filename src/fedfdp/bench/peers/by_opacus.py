@@ -7,11 +7,11 @@ from torch import nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from fedfdp.bench.peers.base import Task, backward
+from fedfdp.bench.peers.base import Peer, Task, backward
 from fedfdp.core.records import Weights
 
 
-class _Wrapped:
+class _Wrapped(Peer):
     """A model that Opacus has wrapped, with an optimiser of Opacus' that clips, noises and steps."""
 
     def __init__(self, task: Task, model: nn.Module, optimizer: Callable[..., Optimizer]) -> None:
@@ -22,9 +22,6 @@ class _Wrapped:
             max_grad_norm=task.setting.clip,
             expected_batch_size=task.batch,
         )
-
-    def prepare(self) -> None:
-        pass
 
     def weights(self) -> Weights:
         return unwrapped(self.model)

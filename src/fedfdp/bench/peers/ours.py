@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fedfdp.bench.peers.base import Task
+from fedfdp.bench.peers.base import Peer, Task
 from fedfdp.core import weights as w
 from fedfdp.core.records import Weights
 from fedfdp.data import ClientData, Shard
@@ -18,7 +18,7 @@ from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.training.client import LocalClient
 
 
-class Ours:
+class Ours(Peer):
     """The client's own private step: it draws a batch (here all records), clips, sums, noises; then the update."""
 
     def __init__(self, task: Task) -> None:
@@ -29,9 +29,6 @@ class Ours:
         self.privacy = DPSGD(epsilon=None, sigma=setting.sigma, q=1.0, clip=setting.clip)
         self.coefficient, self.lr = PlainClip(setting.clip), setting.lr
         self.here, self.steps = self.learner.initial(), 0
-
-    def prepare(self) -> None:
-        pass
 
     def step(self) -> None:
         client = LocalClient(self.data, self.learner, privacy=self.privacy, randomness=Seeded(0), round=self.steps)

@@ -7,15 +7,9 @@ from fedfdp.data.files.paths import looks_like_path
 from fedfdp.data.named.cifar10 import CIFAR10
 from fedfdp.data.named.digits import DIGITS
 from fedfdp.data.named.entry import Entry
-from fedfdp.data.named.fashion_mnist import FASHION_MNIST
-from fedfdp.data.named.mnist import MNIST
+from fedfdp.data.named.mnist import FASHION_MNIST, MNIST
 
 CATALOG = {entry.name: entry for entry in (MNIST, FASHION_MNIST, CIFAR10, DIGITS)}
-
-
-def names() -> tuple[str, ...]:
-    """The datasets that `load` knows."""
-    return tuple(CATALOG)
 
 
 def named(source: str, folder: Path = Path()) -> bool:

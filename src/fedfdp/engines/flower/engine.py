@@ -17,8 +17,7 @@ from fedfdp.core.errors import DataError, RunError
 from fedfdp.core.records import Weights
 from fedfdp.engines.flower import checks
 from fedfdp.engines.flower.accounts import Accounts
-from fedfdp.engines.flower.evaluation import RemoteEvaluator
-from fedfdp.engines.flower.losses import ReleasedLosses
+from fedfdp.engines.flower.evaluation import ReleasedLosses, RemoteEvaluator
 from fedfdp.engines.flower.messages import Answer, Question
 from fedfdp.engines.flower.roster import Roster
 from fedfdp.engines.flower.settings import Flower

@@ -9,17 +9,51 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from fedfdp.algorithms.base import Algorithm, Upload
 from fedfdp.core import records
 from fedfdp.core.errors import DataError
 from fedfdp.core.records import Weights
 from fedfdp.engines.flower.checks import HEADROOM
-from fedfdp.engines.flower.losses import ReleasedLosses
 from fedfdp.engines.flower.messages import Judge, Judged, Question
 from fedfdp.engines.flower.roster import Roster
 from fedfdp.fairness.metrics import ClientResults
 from fedfdp.fairness.performance import Performance
+from fedfdp.privacy.dpsgd import DPSGD
 
 log = logging.getLogger("fedfdp.server")
+SMOOTHING = 0.9  # of released losses, over rounds
+
+
+@dataclass
+class ReleasedLosses:
+    """F̄_i of each client that has released one, smoothed over rounds, and the variance of the noise in it.
+
+    For display where nobody lets the model be judged on raw records. It reads uploads alone.
+    """
+
+    algorithm: Algorithm
+    privacy: DPSGD | None
+    means: dict[str, float] = field(default_factory=dict)
+    noise: dict[str, float] = field(default_factory=dict)
+    _last: dict[str, float] = field(default_factory=dict)
+
+    def note(self, upload: Upload) -> None:
+        """An upload that was used; without a loss in it there is nothing to note."""
+        loss, client = self.algorithm.loss_of(upload), upload.client
+        if loss is None:
+            return
+        variance = self._variance(client, upload.records)
+        keep, add = (SMOOTHING, 1 - SMOOTHING) if client in self.means else (0.0, 1.0)
+        self.means[client] = keep * self.means.get(client, 0.0) + add * loss
+        self.noise[client] = keep**2 * self.noise.get(client, 0.0) + add**2 * variance
+        self._last[client] = loss
+
+    def _variance(self, client: str, records: int) -> float:
+        """(σ_l·C_l/(q·n_i))², the noise of one release. Where uploads do not tell C_l it is 0: nothing is taken off."""
+        if self.privacy is None:
+            return 0.0
+        bound = self.algorithm.loss_bound_after(self._last.get(client))
+        return float(self.privacy.sigma_loss * bound / (self.privacy.q * records)) ** 2
 
 
 @dataclass

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from fedfdp.algorithms.base import Broadcast
 from fedfdp.core import files, records
@@ -76,9 +75,7 @@ class Node(AbstractContextManager["Node"]):
             log.warning("%s refuses rounds: read %s, and delete it", self.name, self.folder / STOPPED)
         self._agreed: dict[str, _Agreed] = {}
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.book.close()
 
     @property

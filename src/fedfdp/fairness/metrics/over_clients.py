@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedfdp.fairness.metrics.registry import Curve, Metric, Task, register
-from fedfdp.fairness.metrics.results import OWN, ClientResults, of_results
+from fedfdp.fairness.metrics.results import OWN, Compute, of_results
 
 CLASSES: tuple[Task, ...] = ("classification",)
 
@@ -38,125 +38,55 @@ def worst_share(values: ArrayLike, share: float = 0.1) -> float:
     return float(x[: max(1, math.ceil(share * len(x)))].mean())
 
 
-@of_results(
-    Metric(
-        "accuracy", "accuracy", "percent", "share of all test records that are right",
-        better="higher", tasks=CLASSES, by_client=True, line="accuracy", result="test accuracy", column="accuracy",
-        curve=Curve("Test accuracy", "all test records"),
-    )
+# Each metric and how it is computed of the clients' results; None: `training/rounds.py` computes Ψ of other values than
+# the test's, and `fairness.performance` gives OWN, the metric of outputs that `metric=package.module:function` names.
+_METRICS: tuple[tuple[Metric, Compute | None], ...] = (
+    (Metric("accuracy", "accuracy", "percent", "share of all test records that are right",
+            better="higher", tasks=CLASSES, by_client=True, line="accuracy", result="test accuracy", column="accuracy",
+            curve=Curve("Test accuracy", "all test records")),
+     lambda r: float(np.average(r.accuracies, weights=r.records))),
+    (Metric("loss", "loss", "number", "mean over the clients' test losses, by their training records",
+            better="lower", stands_for="accuracy", by_client=True, line="loss", result="test loss", column="loss",
+            curve=Curve("Test loss", "mean")),
+     lambda r: float(np.average(r.losses, weights=r.shares))),
+    (Metric("worst_accuracy", "worst client", "percent", "accuracy at the client where it is lowest",
+            better="higher", tasks=CLASSES, line="worst", result="worst client", column="worst",
+            curve=Curve("Test accuracy", "worst client")),
+     lambda r: float(r.accuracies.min())),
+    (Metric("worst_loss", "worst client's loss", "number", "loss at the client where it is highest",
+            better="lower", stands_for="worst_accuracy", line="worst", result="worst client", column="worst loss",
+            curve=Curve("Test loss", "worst client")),
+     lambda r: float(r.losses.max())),
+    (Metric("worst_10_percent", "worst tenth of clients", "percent",
+            "mean accuracy of the tenth of clients served worst", better="higher", tasks=CLASSES),
+     lambda r: worst_share(r.accuracies)),
+    (Metric("std_accuracy", "spread over clients (standard deviation)", "percent",
+            "standard deviation of the clients' accuracies", better="lower", tasks=CLASSES),
+     lambda r: float(r.accuracies.std())),
+    (Metric("jain", "Jain's index of the accuracies", "number",
+            "1 when all clients have the same accuracy, less otherwise", better="higher", tasks=CLASSES),
+     lambda r: jain(r.accuracies)),
+    (Metric("psi", "Ψ test", "number", "variance of the clients' test {metric}",
+            better="lower", line="Ψ", result="Ψ{of} (test)", column="Ψ test",
+            curve=Curve("Ψ", "Ψ", log=True,
+                        note="Variance of the clients' test {metric}: the lower, the more equally they are served.")),
+     lambda r: psi(r.judged_by, r.shares, r.noise if r.metric == "loss" else None)),
+    (Metric("psi_train", "Ψ train", "number", "variance of the clients' {metric} on their training records, at the end",
+            better="lower", result="Ψ{of} (train)", column="Ψ train"), None),
+    (Metric("psi_local", "Ψ of local models", "number",
+            "variance of the losses of the clients' own models after a round", better="lower"), None),
+    (Metric(OWN, "{metric}", "number", "mean over the clients, weighted by their training records", by_client=True),
+     None),
+    (Metric("lowest_performance", "lowest {metric}", "number", "at the client where it is lowest", needs=OWN),
+     lambda r: float(r.of_outputs[OWN].min())),
+    (Metric("highest_performance", "highest {metric}", "number", "at the client where it is highest", needs=OWN),
+     lambda r: float(r.of_outputs[OWN].max())),
+    (Metric("std_performance", "spread of {metric} (standard deviation)", "number",
+            "standard deviation over the clients", better="lower", needs=OWN),
+     lambda r: float(r.of_outputs[OWN].std())),
 )  # fmt: skip
-def _accuracy(r: ClientResults) -> float:
-    return float(np.average(r.accuracies, weights=r.records))
-
-
-@of_results(
-    Metric(
-        "loss", "loss", "number", "mean over the clients' test losses, by their training records",
-        better="lower", stands_for="accuracy", by_client=True, line="loss", result="test loss", column="loss",
-        curve=Curve("Test loss", "mean"),
-    )
-)  # fmt: skip
-def _loss(r: ClientResults) -> float:
-    return float(np.average(r.losses, weights=r.shares))
-
-
-@of_results(
-    Metric(
-        "worst_accuracy", "worst client", "percent", "accuracy at the client where it is lowest",
-        better="higher", tasks=CLASSES, line="worst", result="worst client", column="worst",
-        curve=Curve("Test accuracy", "worst client"),
-    )
-)  # fmt: skip
-def _worst_accuracy(r: ClientResults) -> float:
-    return float(r.accuracies.min())
-
-
-@of_results(
-    Metric(
-        "worst_loss", "worst client's loss", "number", "loss at the client where it is highest",
-        better="lower", stands_for="worst_accuracy", line="worst", result="worst client", column="worst loss",
-        curve=Curve("Test loss", "worst client"),
-    )
-)  # fmt: skip
-def _worst_loss(r: ClientResults) -> float:
-    return float(r.losses.max())
-
-
-@of_results(
-    Metric(
-        "worst_10_percent", "worst tenth of clients", "percent", "mean accuracy of the tenth of clients served worst",
-        better="higher", tasks=CLASSES,
-    )
-)  # fmt: skip
-def _worst_tenth(r: ClientResults) -> float:
-    return worst_share(r.accuracies)
-
-
-@of_results(
-    Metric(
-        "std_accuracy", "spread over clients (standard deviation)", "percent",
-        "standard deviation of the clients' accuracies", better="lower", tasks=CLASSES,
-    )
-)  # fmt: skip
-def _std_accuracy(r: ClientResults) -> float:
-    return float(r.accuracies.std())
-
-
-@of_results(
-    Metric(
-        "jain", "Jain's index of the accuracies", "number", "1 when all clients have the same accuracy, less otherwise",
-        better="higher", tasks=CLASSES,
-    )
-)  # fmt: skip
-def _jain(r: ClientResults) -> float:
-    return jain(r.accuracies)
-
-
-@of_results(
-    Metric(
-        "psi", "Ψ test", "number", "variance of the clients' test {metric}",
-        better="lower", line="Ψ", result="Ψ{of} (test)", column="Ψ test",
-        curve=Curve("Ψ", "Ψ", log=True,
-                    note="Variance of the clients' test {metric}: the lower, the more equally they are served."),
-    )
-)  # fmt: skip
-def _psi(r: ClientResults) -> float:
-    return psi(r.judged_by, r.shares, r.noise if r.metric == "loss" else None)
-
-
-# Ψ of other values than the test's: `training/rounds.py` computes them.
-register(
-    Metric(
-        "psi_train", "Ψ train", "number", "variance of the clients' {metric} on their training records, at the end",
-        better="lower", result="Ψ{of} (train)", column="Ψ train",
-    )
-)  # fmt: skip
-register(
-    Metric(
-        "psi_local", "Ψ of local models", "number", "variance of the losses of the clients' own models after a round",
-        better="lower",
-    )
-)  # fmt: skip
-
-# The run's own function, `metric=package.module:function`: a metric of outputs that `fairness.performance` gives.
-register(Metric(OWN, "{metric}", "number", "mean over the clients, weighted by their training records", by_client=True))
-
-
-@of_results(Metric("lowest_performance", "lowest {metric}", "number", "at the client where it is lowest", needs=OWN))
-def _lowest(r: ClientResults) -> float:
-    return float(r.of_outputs[OWN].min())
-
-
-@of_results(Metric("highest_performance", "highest {metric}", "number", "at the client where it is highest", needs=OWN))
-def _highest(r: ClientResults) -> float:
-    return float(r.of_outputs[OWN].max())
-
-
-@of_results(
-    Metric(
-        "std_performance", "spread of {metric} (standard deviation)", "number", "standard deviation over the clients",
-        better="lower", needs=OWN,
-    )
-)  # fmt: skip
-def _std(r: ClientResults) -> float:
-    return float(r.of_outputs[OWN].std())
+for _metric, _compute in _METRICS:
+    if _compute is None:
+        register(_metric)
+    else:
+        of_results(_metric)(_compute)

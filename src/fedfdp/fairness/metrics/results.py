@@ -41,15 +41,10 @@ class ClientResults:
         )
 
     @property
-    def performance(self) -> Floats | None:
-        """What the run's own function makes of each client; None where there is no such function."""
-        return self.of_outputs.get(OWN)
-
-    @property
     def judged_by(self) -> Floats:
         """What Ψ is the spread of, at each client; NaN where nobody computed it."""
-        if self.performance is not None:
-            return self.performance
+        if OWN in self.of_outputs:
+            return self.of_outputs[OWN]
         known = {"loss": self.losses, "accuracy": self.accuracies, **self.of_outputs}
         return known.get(self.metric, np.full_like(self.losses, np.nan))
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import dp_accounting
-
 from fedfdp.core.errors import SettingError
 
 Adjacency = Literal["zero-out", "replace-one"]
@@ -41,10 +39,6 @@ class Event:
     @property
     def sigma_effective(self) -> float:
         return effective_sigma(self.sigmas)
-
-    def to_dp_event(self) -> dp_accounting.DpEvent:
-        gaussian = dp_accounting.GaussianDpEvent(self.sigma_effective)
-        return dp_accounting.SelfComposedDpEvent(dp_accounting.PoissonSampledDpEvent(self.q, gaussian), self.count)
 
 
 def effective_sigma(sigmas: Iterable[float]) -> float:

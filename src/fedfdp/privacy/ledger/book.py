@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 
 from fedfdp.privacy.accounting.events import Adjacency, Event, History, contains
 from fedfdp.privacy.ledger.file import Entry, LedgerFile
@@ -65,9 +64,7 @@ class LedgerBook(AbstractContextManager["LedgerBook"]):
     def close(self) -> None:
         self._file.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _dearest(self) -> list[Ledger]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 
 from fedfdp.core.errors import BudgetError, RunError, SettingError, nearest
 from fedfdp.privacy.accounting.events import Adjacency, Event, History, history_of, merge
@@ -146,9 +145,7 @@ class Ledger(AbstractContextManager["Ledger"]):
     def close(self) -> None:
         self._file.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def restore(self, entry: Entry) -> None:
