@@ -77,7 +77,7 @@ def _run(
 
     scale, store = find_scale(scale_name), Store(out)
     planned = plan_runs(experiment, scale, experiment.seeds or range(seeds))
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     rounds = {store.path(p.config).name: p.config.rounds or 0 for p in planned}
     try:
         with SweepWatcher(rounds) as watcher:
@@ -107,7 +107,3 @@ def _write(file: Path, found: dict[str, object], page: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.with_name(f"{file.name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         file.with_name(f"{file.name}.md").write_text(page, encoding="utf-8")
-
-
-def _interrupt(signum: int, frame: object) -> None:
-    raise KeyboardInterrupt

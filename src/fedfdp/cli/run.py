@@ -42,7 +42,7 @@ def run(
     else:
         config, federation = _prepared(source, set_ or [])
         folder = out or free_folder(Path("runs"), config.name)
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with Watcher(config) as watcher, tracker(log, folder.parent, folder.name, config.to_dict()) as track:
 
         def each(update: Update) -> None:
@@ -92,7 +92,3 @@ def _prepared(source: str | None, overrides: list[str]) -> tuple["Config", "Fede
         print(f"fedfdp: {unavailable}\nfedfdp: training on scikit-learn's digits instead", file=sys.stderr)
     config = configs.load("digits", overrides).resolved()
     return config, federation_of(config)
-
-
-def _interrupt(signum: int, frame: object) -> None:
-    raise KeyboardInterrupt

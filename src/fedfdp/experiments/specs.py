@@ -220,14 +220,7 @@ def experiments() -> dict[str, Experiment]:
     return {experiment.name: experiment for experiment in found}
 
 
-NAMES = (
-    "table1",
-    *(f"table{n}" for n in range(2, 8)),
-    *(f"figure-{name}" for name in ("lambda", "clip", "sigma", "tradeoff")),
-    "adaptive",
-    "tune-private",
-    "tune-nonprivate",
-)
+NAMES = ("table1", *experiments())
 
 
 def find(name: str) -> Experiment:
