@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import fedfdp
-from fedfdp.algorithms.base import Algorithm, Broadcast, Client, LossQuery, ServerState, Upload, descend
+from fedfdp.algorithms.base import Algorithm, Broadcast, Client, LossQuery, ServerState, Upload
 from fedfdp.core import weights as w
 from fedfdp.core.errors import DataError
 from fedfdp.core.records import Weights, from_bytes, to_bytes
@@ -47,16 +47,14 @@ class Momentum(Algorithm):
         return (replace(self.joint_event(privacy), count=self.private_steps(broadcast, privacy)),)
 
     def local(self, broadcast: Broadcast, memory: Any, client: Client) -> tuple[Upload, Any]:
-        coefficient, velocity = self.coefficient(broadcast, client.privacy), memory.v or w.zeros_like(broadcast.weights)
-
-        def direction(batch: Any, here: Any) -> Any:
-            nonlocal velocity
-            query = LossQuery(2.0, at=lambda gradient: self.plus(here, gradient, -0.1))
-            gradient = batch.release(here, coefficient=coefficient, loss=query).gradient
-            velocity = self.plus(gradient, velocity, 0.5)
-            return velocity
-
-        update = descend(broadcast.weights, self.batches(broadcast, client), lr=self.lr, direction=direction)
+        start, zero = broadcast.weights, w.zeros_like(broadcast.weights)
+        velocity, update = memory.v or zero, zero
+        for batch in self.batches(broadcast, client):
+            here = self.plus(start, update, 1.0)
+            query = LossQuery(2.0, at=lambda gradient, here=here: self.plus(here, gradient, -0.1))
+            released = batch.release(here, coefficient=self.coefficient(broadcast, client.privacy), loss=query)
+            velocity = self.plus(released.gradient, velocity, 0.5)
+            update = self.plus(update, velocity, -self.lr)
         return Upload(client.name, client.records, self.plus(update, update, 0.0)), type(memory)(velocity)
 
     def aggregate(self, state: ServerState, uploads: Iterable[Upload]) -> ServerState:
