@@ -36,7 +36,7 @@ def private_methods() -> dict[str, Method]:
         Method("scaffold", "SCAFFOLD", {"name": "scaffold"}, same_as="fedavg"),
         Method("fedprox", "FedProx", {"name": "fedprox"}, same_as="fedavg"),
         Method("feddyn", "FedDyn", {"name": "feddyn"}),
-        Method("ali-dpfl", "ALI-DPFL", {"name": "ali_dpfl"}, privacy={"accountant": "rdp"}),
+        Method("ali-dpfl", "ALI-DPFL", {"name": "ali_dpfl"}, privacy={"accountant": "rdp", "sigma": 2.0}),
         Method("qffl", "q-FFL", {"name": "qffl"}),
         Method("fedfdp-paper", "FedFDP `paper`", _algorithm(PAPER_PRESET), baseline=False),
         Method("fedfdp", "FedFDP ours", _algorithm(OUR_PRESET), baseline=False),
@@ -67,9 +67,13 @@ class StepSize:
     tuned_on: str
 
 
-def tuned_lr(method: str, dataset: str, *, private: bool) -> StepSize:
-    """The method's own best η on the data set; where it was not tuned there, on the nearest one that it was."""
-    tables = _tables(TUNED)["private" if private else "nonprivate"]
+def tuned_lr(method: str, dataset: str, *, private: bool, scale: str = "small") -> StepSize:
+    """The method's own best η on the data set; where it was not tuned there, on the nearest one that it was.
+
+    At the scale `laptop` models are others than at the rest, and so are step sizes.
+    """
+    kind = "private" if private else "nonprivate"
+    tables = _tables(TUNED)[f"{kind}-laptop" if scale == "laptop" else kind]
     order = [dataset, *(("fashion-mnist", "mnist") if dataset == "cifar10" else ("mnist",))]
     tuned_on = next(name for name in order if method in tables.get(name, {}))
     return StepSize(float(tables[tuned_on][method]), tuned_on)
