@@ -3,7 +3,23 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedfdp.algorithms import ALIDPFL, QFFL, FedAvg, FedDyn, FedFair, FedFDP, FedProx, Scaffold
+    from fedfdp.algorithms import (
+        AFL,
+        ALIDPFL,
+        QFFL,
+        TERM,
+        ByLoss,
+        FedAvg,
+        FedDyn,
+        FedFair,
+        FedFDP,
+        FedFV,
+        FedMGDA,
+        FedProx,
+        PropFair,
+        Scaffold,
+        SemiVRed,
+    )
     from fedfdp.core.errors import FedFDPError
     from fedfdp.data import Federation
     from fedfdp.fairness.metrics import ClientResults
@@ -27,7 +43,14 @@ _HOME = {
     "Update": "fedfdp.runs.session",
     "Config": "fedfdp.runs.config",
     "DPSGD": "fedfdp.privacy.dpsgd",
+    "AFL": "fedfdp.algorithms",
     "ALIDPFL": "fedfdp.algorithms",
+    "ByLoss": "fedfdp.algorithms",
+    "FedFV": "fedfdp.algorithms",
+    "FedMGDA": "fedfdp.algorithms",
+    "PropFair": "fedfdp.algorithms",
+    "SemiVRed": "fedfdp.algorithms",
+    "TERM": "fedfdp.algorithms",
     "FedAvg": "fedfdp.algorithms",
     "FedDyn": "fedfdp.algorithms",
     "FedProx": "fedfdp.algorithms",
@@ -46,9 +69,12 @@ _HOME = {
 }
 
 __all__ = [
+    "AFL",
     "ALIDPFL",
     "DPSGD",
     "QFFL",
+    "TERM",
+    "ByLoss",
     "ClientResults",
     "Config",
     "Evaluation",
@@ -56,13 +82,17 @@ __all__ = [
     "FedDyn",
     "FedFDP",
     "FedFDPError",
+    "FedFV",
     "FedFair",
+    "FedMGDA",
     "FedProx",
     "Federation",
     "Participation",
+    "PropFair",
     "Result",
     "RunFolder",
     "Scaffold",
+    "SemiVRed",
     "ServerOptimizer",
     "Step",
     "Update",

@@ -68,18 +68,21 @@ def test_records_cross_a_network_bit_for_bit(digits, method, privacy):
 def test_uploads_are_read_once_and_none_is_kept(digits, method, privacy):
     end = played(method, privacy, digits, rounds=1)
     stored = [to_bytes(upload) for upload in end.uploads]
-    alive = []
+    alive, updates, held = [], [], []
 
     def arriving():
         for data in stored:
             upload = from_bytes(method.Reply, data)
             alive.append(weakref.ref(upload))
+            updates.append(weakref.ref(upload.update))
             yield upload
             del upload
             assert len([ref for ref in alive if ref() is not None]) <= 1
+            held.append(len([ref for ref in updates if ref() is not None]))
 
     method.aggregate(end.state, arriving())
     assert len(alive) == len(digits.clients)
+    assert max(held) <= 1  # a method that compares updates (`keeps_updates`) makes copies of them
 
 
 @every

@@ -6,6 +6,7 @@ and gets a plain or a private one.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
+from math import exp
 from typing import Annotated, Any, ClassVar, Generic, Self, get_args, get_origin
 
 from fedfdp.algorithms.local_round import Batch, Client, LocalRound, LossQuery, Question, Released
@@ -65,6 +66,7 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
 
     name: ClassVar[str]  # how a config names the method
     private: ClassVar[bool] = True  # whether the method has a private form
+    keeps_updates: ClassVar[bool] = False  # whether the server needs all updates of a round at once
     adaptive: ClassVar[bool] = False  # whether what a round costs depends on what was released before it
     State: ClassVar[type[Any]] = ServerState  # what the server remembers; this and the next from the type arguments
     Message: ClassVar[type[Any]] = Broadcast  # what is sent to clients
@@ -241,10 +243,18 @@ class Mean:
     """Σ ω_i u_i/Σ ω_i, one update at a time, so that none has to be kept."""
 
     def __init__(self, like: Weights) -> None:
-        self.total, self.weight = w.zeros_like(like), 0.0
+        self.total, self.weight, self.exponent = w.zeros_like(like), 0.0, 0.0
 
-    def add(self, update: Weights, weight: float, *, divisor: float | None = None) -> None:
-        """One more update; `divisor` where the sum is not divided by the weights themselves."""
+    def add(self, update: Weights, weight: float, *, divisor: float | None = None, exponent: float = 0.0) -> None:
+        """One more update; `divisor` where the sum is not divided by the weights themselves.
+
+        The weight is meant times e^exponent, however large that is: the sum is kept in units of the largest so far.
+        """
+        if exponent != self.exponent:
+            if self.weight == 0 or exponent > self.exponent:
+                w.multiply_(self.total, shrink := exp(min(self.exponent - exponent, 0.0)))
+                self.weight, self.exponent = self.weight * shrink, exponent
+            weight *= exp(exponent - self.exponent)
         w.add_(self.total, update, scale=weight)
         self.weight += weight if divisor is None else divisor
 
