@@ -18,7 +18,7 @@ def reproduce(
         str,
         typer.Argument(
             help="table1 … table7, figure-lambda, -clip, -sigma, -tradeoff, adaptive, fair, fair-plain, tune-private, "
-            "tune-nonprivate"
+            "tune-nonprivate, tune-fair"
         ),
     ],
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; may be repeated.")] = None,
