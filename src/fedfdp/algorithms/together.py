@@ -1,5 +1,6 @@
 """All updates of a round at once, for methods that compare them: a copy of each, and the products of every two."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -45,7 +46,7 @@ class Together:
 
     def length(self, omega: Numbers) -> float:
         """‖Σ ω_i u_i‖"""
-        return float(np.sqrt(max(omega @ self.gram @ omega, 0.0)))
+        return math.sqrt(max(float(omega @ self.gram @ omega), 0.0))
 
     def added_to(self, weights: Weights, omega: Numbers, *, length: float | None = None) -> Weights:
         """w + Σ ω_i u_i, the sum being brought to a length if one is given."""
