@@ -4,6 +4,7 @@ from fedfdp.algorithms.afl import AFL
 from fedfdp.algorithms.ali_dpfl import ALIDPFL
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.algorithms.by_loss import ByLoss
+from fedfdp.algorithms.ditto import Ditto
 from fedfdp.algorithms.fedavg import FedAvg
 from fedfdp.algorithms.feddyn import FedDyn
 from fedfdp.algorithms.fedfair import FedFair
@@ -11,6 +12,8 @@ from fedfdp.algorithms.fedfdp import FedFDP
 from fedfdp.algorithms.fedfv import FedFV
 from fedfdp.algorithms.fedmgda import FedMGDA
 from fedfdp.algorithms.fedprox import FedProx
+from fedfdp.algorithms.local_only import LocalOnly
+from fedfdp.algorithms.mrmtl import MRMTL
 from fedfdp.algorithms.propfair import PropFair
 from fedfdp.algorithms.qffl import QFFL
 from fedfdp.algorithms.scaffold import Scaffold
@@ -25,10 +28,12 @@ __all__ = [
     "ALGORITHMS",
     "ALIDPFL",
     "FIXED_PRICE",
+    "MRMTL",
     "QFFL",
     "TERM",
     "Algorithm",
     "ByLoss",
+    "Ditto",
     "FedAvg",
     "FedDyn",
     "FedFDP",
@@ -36,6 +41,7 @@ __all__ = [
     "FedFair",
     "FedMGDA",
     "FedProx",
+    "LocalOnly",
     "PropFair",
     "Scaffold",
     "SemiVRed",
@@ -49,6 +55,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     for kind in (
         *(FedAvg, FedProx, Scaffold, FedDyn, QFFL, ALIDPFL, FedFair, FedFDP),
         *(AFL, TERM, PropFair, SemiVRed, FedMGDA, FedFV),
+        *(LocalOnly, MRMTL, Ditto),
     )
 }
 # Those that have a private form, at a price known before the run: what a node allows unless its owner says otherwise.

@@ -46,9 +46,9 @@ def private_methods() -> dict[str, Method]:
 
 @cache
 def fair_methods() -> dict[str, Method]:
-    """The fair rules beside FedAvg, q-FFL and ours; each with the settings that it has by default."""
+    """The fair rules and personal models beside FedAvg, q-FFL and ours; each with the settings of its defaults."""
     rules = {"afl": "AFL", "term": "TERM", "propfair": "PropFair", "semivred": "Semi-VRed"}
-    rules |= {"fedmgda": "FedMGDA+", "fedfv": "FedFV"}
+    rules |= {"fedmgda": "FedMGDA+", "fedfv": "FedFV", "local": "alone", "mrmtl": "MR-MTL", "ditto": "Ditto"}
     return _by_key(*(Method(name, label, {"name": name}) for name, label in rules.items()))
 
 
