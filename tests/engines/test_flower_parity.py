@@ -28,6 +28,8 @@ def same_weights(one, other):
         ["algorithm.name=mrmtl", "algorithm.lr=0.5", "participation.fraction=0.67"],
         ["algorithm.name=ditto", "algorithm.lr=0.5", "algorithm.local_steps=2"],
         ["algorithm.name=local", "algorithm.lr=0.1", "privacy=none"],
+        ["algorithm.name=fedfdp", "algorithm.lr=0.5", "model.name=mlp", 'model.own=["3"]'],
+        ["algorithm.name=fedavg", "algorithm.lr=0.5", "model.name=mlp", "model.widths.client-1=0.5"],
         ["algorithm.name=scaffold", "algorithm.lr=0.5", "model.name=mlp", "seed=7", 'model.trainable=["3"]'],
         ["algorithm.name=fedfdp", "algorithm.lr=0.5", "model.name=mlp", "seed=7", 'model.trainable=["3"]'],
         ["algorithm.name=fedfdp", "server.optimizer=adam", "server.average=0.9", "participation.fraction=0.67"],

@@ -14,6 +14,7 @@ from fedfdp.algorithms.fedmgda import FedMGDA
 from fedfdp.algorithms.fedprox import FedProx
 from fedfdp.algorithms.local_only import LocalOnly
 from fedfdp.algorithms.mrmtl import MRMTL
+from fedfdp.algorithms.parts import Parts
 from fedfdp.algorithms.propfair import PropFair
 from fedfdp.algorithms.qffl import QFFL
 from fedfdp.algorithms.scaffold import Scaffold
@@ -84,6 +85,6 @@ def algorithm_settings(algorithm: Algorithm) -> dict[str, object]:
 
 def algorithm_name(algorithm: Algorithm) -> str:
     """How a config names this method."""
-    kind = type(algorithm)
+    kind = algorithm.method if isinstance(algorithm, Parts) else type(algorithm)
     known = ALGORITHMS.get(getattr(kind, "name", ""))
     return kind.name if known is kind else f"{kind.__module__}:{kind.__qualname__}"

@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields, replace
 from math import exp
 from typing import Annotated, Any, ClassVar, Generic, Self, get_args, get_origin
 
+import torch
+
 from fedfdp.algorithms.local_round import Batch, Client, LocalRound, LossQuery, Question, Released
 from fedfdp.algorithms.record_types import (
     Broadcast,
@@ -256,10 +258,15 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
 
 
 class Mean:
-    """Σ ω_i u_i/Σ ω_i, one update at a time, so that none has to be kept."""
+    """Σ ω_i u_i/Σ ω_i, one update at a time, so that none has to be kept.
+
+    An update may be of a narrower model, its tensors being leading slices: then each number is averaged over the
+    updates that have it, and stays where none has.
+    """
 
     def __init__(self, like: Weights) -> None:
         self.total, self.weight, self.exponent = w.zeros_like(like), 0.0, 0.0
+        self.divisors: Weights | None = None  # of each number, once a narrower update has come
 
     def add(self, update: Weights, weight: float, *, divisor: float | None = None, exponent: float = 0.0) -> None:
         """One more update; `divisor` where the sum is not divided by the weights themselves.
@@ -270,10 +277,25 @@ class Mean:
             if self.weight == 0 or exponent > self.exponent:
                 w.multiply_(self.total, shrink := exp(min(self.exponent - exponent, 0.0)))
                 self.weight, self.exponent = self.weight * shrink, exponent
+                if self.divisors is not None:
+                    w.multiply_(self.divisors, shrink)
             weight *= exp(exponent - self.exponent)
-        w.add_(self.total, update, scale=weight)
-        self.weight += weight if divisor is None else divisor
+        share = weight if divisor is None else divisor
+        narrow = any(tensor.shape != self.total[name].shape for name, tensor in update.items())
+        if narrow and self.divisors is None:
+            self.divisors = w.each(lambda vector: torch.full_like(vector, self.weight), self.total)
+        if self.divisors is None:
+            w.add_(self.total, update, scale=weight)
+        else:
+            for name, tensor in update.items():
+                part = tuple(slice(size) for size in tensor.shape)
+                self.total[name][part].add_(tensor, alpha=weight)
+                self.divisors[name][part].add_(share)
+        self.weight += share
 
     def added_to(self, weights: Weights) -> Weights:
         """The weights moved by the mean; unmoved where nothing was added."""
+        if self.divisors is not None:
+            mean = w.each(lambda total, by: torch.where(by > 0, total / by, 0.0), self.total, self.divisors)
+            return w.add(weights, mean)
         return w.add(weights, self.total, scale=1 / self.weight) if self.weight else weights

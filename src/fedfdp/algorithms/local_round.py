@@ -61,6 +61,11 @@ class Client(Protocol):
     records: int
     privacy: DPSGD | None
 
+    @property
+    def initial(self) -> Weights:
+        """The client's whole model as it was before training, where clients' models differ."""
+        ...
+
     def batches(self, *, steps: int | None, epochs: int | None, batch_size: int) -> Iterator[Batch]:
         """`steps` batches, or `epochs` passes; Poisson-sampled under privacy, shuffled minibatches otherwise."""
         ...

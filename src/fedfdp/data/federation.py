@@ -92,6 +92,10 @@ class Federation:
         sizes = torch.tensor([len(client.train) for client in self.clients], dtype=torch.float64)
         return sizes / sizes.sum()
 
+    def part(self, client: str) -> "Federation":
+        """The federation whose pool holds this client's records: this one, unless clients' records differ in shape."""
+        return self
+
     def class_counts(self, part: Part = "train") -> NDArray[np.int64]:
         """How many records of each class each client holds: (clients, classes)."""
         if self.classes is None:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from fedfdp import data
-from fedfdp.core.errors import DataError, RunError, SettingError
+from fedfdp.core.errors import DataError, RunError, SettingError, nearest
 from fedfdp.data import Federation
 from fedfdp.data.files.content import content_of
 from fedfdp.data.files.read import Say
@@ -77,6 +77,22 @@ def model_of(config: Config, federation: Federation) -> nn.Module:
     return config.model.build(input_shape=federation.input_shape, outputs=federation.outputs, seed=config.seed)
 
 
+def models_of(config: Config, federation: Federation) -> dict[str, nn.Module]:
+    """The models of clients that differ from `model_of`: narrower ones, and those for records of another shape."""
+    widths, found = config.model.widths or {}, {}
+    for name in widths:
+        if name not in federation.names:
+            raise SettingError(
+                f"model.widths.{name}", widths[name], f"no such client; {nearest(name, federation.names)}"
+            )
+    for name in federation.names:
+        part, width = federation.part(name), widths.get(name, 1.0)
+        if width != 1 or (part.input_shape, part.outputs) != (federation.input_shape, federation.outputs):
+            shape, outputs = part.input_shape, part.outputs
+            found[name] = config.model.build(input_shape=shape, outputs=outputs, seed=config.seed, width=width)
+    return found
+
+
 def launch(
     config: Config,
     *,
@@ -101,6 +117,8 @@ def launch(
         rounds=config.rounds,
         server=config.server,
         participation=config.participation,
+        own=config.model.own or (),
+        models=models_of(config, federation),
         loss=None if config.loss is None else loss_at(config.loss),
         metric=config.metric,
         seed=config.seed,

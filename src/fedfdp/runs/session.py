@@ -157,8 +157,8 @@ class Session:
         self._write_statement()
         if self.folder is not None:
             for name, own in trainer.own.items():
-                self.folder.keep_own(name, self.learner.state_with(own))
-        self.learner.load(trainer.released)
+                self.folder.keep_own(name, self.learner.of(name).state_with(own))
+        self.learner.load(self.learner.whole(trainer.released))
         model = self.learner.model.eval()
         if self.folder is not None:
             self.folder.finish(summary, model.state_dict())

@@ -120,6 +120,7 @@ class Engine(Protocol):
     unable: Collection[str] = frozenset()  # the clients that could not pay when they were last asked
     local_losses: Mapping[str, float] = MappingProxyType({})  # of the clients' own models, where a round was watched
     saves_every_round: bool = False  # True if repeating a round costs more than a checkpoint
+    keeps_memories: bool = True  # False where what clients remember, their own models too, stays with them
     charges_here: bool = True  # False where clients elsewhere keep their ledgers, and say what they have spent
 
     @abstractmethod

@@ -96,7 +96,7 @@ class Trainer:
     def own(self) -> dict[str, Weights]:
         """The models of clients that have one of their own, by name."""
         method = self.plan.algorithm
-        if not method.personal:
+        if not method.personal or not self.engine.keeps_memories:
             return {}
         return {name: method.holds(self.released, memory) for name, memory in self.progress.memories.items()}
 

@@ -69,7 +69,9 @@ class RemoteEvaluator:
     terms: str
     deadline: float  # seconds
     last: Callable[[str], int]  # the latest round in which a node's upload was used
+    fit: Callable[[str, Weights], Weights]  # what a node gets of these weights: its slices, if it is narrower
     answered: int = 0
+    _packed: tuple[Weights | None, bytes] = (None, b"")
     counts: dict[str, int] = field(default_factory=dict)  # evaluations that each node says it has answered, in all runs
 
     def opted_in(self) -> dict[str, int]:
@@ -110,10 +112,10 @@ class RemoteEvaluator:
     def _ask(self, weights: Weights) -> dict[str, Judged]:
         roster = self.roster
         willing = [name for name, hello in roster.hellos.items() if hello.evaluates]
-        record = records.to_bytes(Judge(weights)) if willing else b""
         ids = {roster.exchange.ids[name]: name for name in roster.exchange.names_present(willing)}
+        last = {node: self.last(name) for node, name in ids.items()}  # later uploads were not used
         questions = {
-            node: Question("evaluate", self.run, self.terms, last=self.last(name), record=record)
+            node: Question("evaluate", self.run, self.terms, last[node] + 1, last[node], self._judge(name, weights))
             for node, name in ids.items()
         }
         found: dict[str, Judged] = {}
@@ -127,3 +129,11 @@ class RemoteEvaluator:
             except DataError as error:
                 log.warning("%s did not evaluate: %s", ids[node], error)
         return found
+
+    def _judge(self, name: str, weights: Weights) -> bytes:
+        fitted = self.fit(name, weights)
+        if fitted is not weights:
+            return records.to_bytes(Judge(fitted))
+        if self._packed[0] is not weights:  # the same for all nodes that hold the full model
+            self._packed = weights, records.to_bytes(Judge(weights))
+        return self._packed[1]

@@ -14,9 +14,11 @@ from pathlib import Path
 import safetensors.torch
 
 from fedfdp.algorithms.base import Algorithm, Broadcast
+from fedfdp.algorithms.parts import Parts, in_parts
 from fedfdp.core import files, records
 from fedfdp.core.errors import BudgetError, DataError, RunError, SettingError
 from fedfdp.core.records import Weights
+from fedfdp.core.settings import parse
 from fedfdp.data import Federation
 from fedfdp.engines.flower import checks, memory
 from fedfdp.engines.flower.judging import Evaluations, check_apart
@@ -24,6 +26,7 @@ from fedfdp.engines.flower.messages import COULD_NOT, Answer, Hello, Judge, Ques
 from fedfdp.engines.flower.policy import NodeConfig, RefusalError
 from fedfdp.engines.flower.terms import Terms, build_model, check_size, frozen_digest, learner_of, try_out
 from fedfdp.engines.local import LocalEngine
+from fedfdp.models import Model
 from fedfdp.privacy.ledger import Ledger, LedgerBook
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
@@ -146,6 +149,7 @@ class Node(AbstractContextManager["Node"]):
             self.policy.evaluate,
             whole.tokens,
             whole.unit,
+            self.config.width,
         )
         return records.to_bytes(said)
 
@@ -155,12 +159,18 @@ class Node(AbstractContextManager["Node"]):
             self.policy.check_names(terms)
             method, privacy, whole = terms.method(), terms.dpsgd(), self.federation
             method.check_privacy(privacy)
-            check_size(terms.model, whole, most=self.policy.max_weights)
-            model = build_model(terms.model, whole, seed=terms.start)
+            wanted = parse(Model, terms.model, "model")
+            width = (wanted.widths or {}).get(self.name, 1.0)
+            if width > self.config.width:
+                raise RefusalError(f"width = {self.config.width:g} is what this node can hold; asked for {width:g}")
+            in_parts_ = wanted.own is not None or wanted.widths is not None
+            method = in_parts(method, wanted.own or ()) if in_parts_ else method
+            check_size(terms.model, whole, most=self.policy.max_weights, width=width)
+            model = build_model(terms.model, whole, seed=terms.start, width=width)
             if terms.frozen and terms.frozen != frozen_digest(model):
                 fix = "both sides must have the same file of it and the same version of torch"
                 raise SettingError("model", terms.model.get("name"), "its frozen part is not the coordinator's", fix)
-            learner = learner_of(model, whole.classes)
+            learner = learner_of(model, whole.classes, in_parts=in_parts_)
             if privacy is not None:
                 try_out(learner, privacy, whole)
             engine = LocalEngine(
@@ -172,7 +182,8 @@ class Node(AbstractContextManager["Node"]):
                 book=None if privacy is None else self.book,
                 fused=False,
             )
-            self._agreed = {text: _Agreed(engine, learner.initial())}  # of the latest run only
+            template = method.shared(learner.initial()) if isinstance(method, Parts) else learner.initial()
+            self._agreed = {text: _Agreed(engine, template)}  # of the latest run only
         return self._agreed[text]
 
     def _prepare_training(self, question: Question, agreed: _Agreed) -> Callable[[], Answer]:
@@ -237,10 +248,12 @@ class Node(AbstractContextManager["Node"]):
         self.evaluations.check()
 
         method = agreed.engine.algorithm
-        weights = method.holds(asked.weights, self._settled(question, method)[1]) if method.personal else asked.weights
+        weights, learner = asked.weights, agreed.engine.learner
+        if method.personal:
+            weights = method.holds(weights, self._settled(question, method)[1])
 
         def judged() -> Answer:
-            said = self.evaluations.judge(weights, agreed.engine.learner, self.federation)
+            said = self.evaluations.judge(learner.whole(weights), learner, self.federation)
             log.info("evaluation %s of at most %s answered", said.answered, self.policy.evaluations)
             return self._reply(question, records.to_bytes(said))
 

@@ -146,9 +146,11 @@ class NodeConfig:
     certificate: str | None = None  # file of the authority's certificate
     plain_text: bool = False  # no TLS: on this machine only
     threads: int | None = None  # None: one per core
+    width: float = 1.0  # the part of the full model's width that this node can hold; 0.5: half of its channels
     policy: Policy = field(default_factory=Policy)  # what the owner allows
 
     def __post_init__(self) -> None:
+        require(0 < self.width <= 1, "width", self.width, "above 0, at most 1", "1 holds the full model")
         near = loopback(self.server.rpartition(":")[0])
         if self.plain_text and not near:
             raise SettingError("plain_text", True, f"only on this machine, not to {self.server}", "use TLS")
