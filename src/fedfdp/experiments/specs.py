@@ -158,7 +158,7 @@ def _tuning(private: bool) -> Experiment:
 
 
 def experiments() -> dict[str, Experiment]:
-    """All experiments by name. Table 1, which trains nothing, is in `communication.py`."""
+    """All experiments by name. Table 1, which trains nothing, is in `traffic.py`."""
 
     def sigma(x: float) -> Changes:
         return {"privacy.sigma": x}
