@@ -17,7 +17,8 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="table1 … table7, figure-lambda, -clip, -sigma, -tradeoff, adaptive, tune-private, tune-nonprivate"
+            help="table1 … table7, figure-lambda, -clip, -sigma, -tradeoff, adaptive, fair, fair-plain, tune-private, "
+            "tune-nonprivate, tune-fair"
         ),
     ],
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; may be repeated.")] = None,

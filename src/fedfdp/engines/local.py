@@ -78,7 +78,9 @@ class LocalEngine(Engine):
                 memory = memories[data.name] if data.name in memories else self.algorithm.memory()
                 if client := self._charged(data, broadcast.round, memory, request):
                     clients.append((client, memory))
-            together = self.fused and len(clients) > 1
+            start = self.algorithm.start
+            alike = all(start(broadcast, memory) is broadcast.weights for _, memory in clients)
+            together = self.fused and len(clients) > 1 and alike
             who = [client for client, _ in clients]
             ready = self._prefetch(who, broadcast) if together else iter(who)
             for client, (_, memory) in zip(ready, clients, strict=True):
@@ -195,7 +197,7 @@ class LocalEngine(Engine):
             )
         if watch and client.last_positions is not None and len(client.last_positions):  # an empty batch has no loss
             x, y = client.data.train.take(client.last_positions)
-            reached = w.add(broadcast.weights, upload.update)
+            reached = self.algorithm.holds(w.add(broadcast.weights, upload.update), memory)
             with self.learner.randomly(self.randomness, client.key("watch")):
                 self.local_losses[client.name] = float(self.learner.losses(reached, x, y).mean())
         return upload, memory

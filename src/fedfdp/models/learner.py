@@ -53,6 +53,11 @@ class Learner:
             self._loaded = weights
         return self.model
 
+    def state_with(self, weights: Weights) -> dict[str, Tensor]:
+        """All that the module with these weights consists of, frozen parts and buffers too, as copies."""
+        state = self.load(weights).state_dict()
+        return {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
+
     def _training(self, weights: Weights) -> nn.Module:
         """The module with these weights in training mode; what is frozen in it stays in evaluation mode."""
         model = self.load(weights)

@@ -44,10 +44,12 @@ class Predictions:
         writer.writerows([i, *row.values()] for i, row in enumerate(self.rows(), start=1))
 
 
-def predict(run: str | Path, file: str | Path, model: nn.Module | None = None) -> Predictions:
-    """Applies the run's model to a file like those that it was trained on, with or without labels."""
+def predict(
+    run: str | Path, file: str | Path, model: nn.Module | None = None, *, holder: str | None = None
+) -> Predictions:
+    """Applies the run's model, or a holder's own, to a file like those that it was trained on, labels or not."""
     folder = RunFolder.find(Path(run))
-    task, net = task_of(folder), load(run, model)
+    task, net = task_of(folder), load(run, model, holder=holder)
     x, means = _inputs(folder, Path(file))
     _check(Path(file), x, task)
     x = x.long() if task["tokens"] else x.float()

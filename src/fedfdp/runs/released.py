@@ -17,7 +17,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from fedfdp.core.errors import RunError, SettingError
+from fedfdp.core.errors import RunError, SettingError, nearest
 from fedfdp.core.settings import parse
 from fedfdp.models import Model
 from fedfdp.runs.folder import MODEL, RunFolder
@@ -35,15 +35,17 @@ class Task(TypedDict):
     tokens: bool  # whether records are token numbers
 
 
-def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
+def load(run: str | Path, model: nn.Module | None = None, *, holder: str | None = None) -> nn.Module:
     """The trained model of a finished run, in evaluation mode.
 
     Args:
         run: the folder of the run.
         model: needed if the run was started in Python with a module of its own; its weights are replaced.
+        holder: whose own model, where the method has personal ones: a client's name, or the file that a node keeps in
+            its folder; None: the released model.
 
     Returns:
-        The module with the released weights.
+        The module with the released weights, or with the holder's.
     """
     folder = RunFolder.find(Path(run))
     task = task_of(folder)
@@ -56,7 +58,7 @@ def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
         wanted = parse(Model, section, "model")
         model = wanted.build(input_shape=tuple(task["input_shape"]), outputs=task["outputs"], seed=0)
     try:
-        model.load_state_dict(_weights(folder))
+        model.load_state_dict(_weights(folder.path / MODEL if holder is None else _own_file(folder, holder)))
     except RuntimeError as error:
         reason = next((line.strip() for line in str(error).splitlines()[1:]), str(error))
         raise RunError(f"{run} holds the weights of another model than {type(model).__name__}: {reason}") from None
@@ -90,8 +92,20 @@ def export(run: Path, file: Path, model: nn.Module | None = None) -> None:
             raise RunError(f"{file} would not give what the model gives; export it as .safetensors")
 
 
-def _weights(folder: RunFolder) -> dict[str, Tensor]:
-    path = folder.path / MODEL
+def _own_file(folder: RunFolder, holder: str) -> Path:
+    own = folder.own_models()
+    if holder in own:
+        return own[holder]
+    if holder.endswith(".safetensors"):
+        return Path(holder)
+    if not own:
+        method = folder.summary().get("algorithm")
+        allowed = f"{folder.path} keeps no models of holders: its method is {method}"
+        raise SettingError("--holder", holder, allowed, "leave it out, or give the file that a node keeps")
+    raise SettingError("--holder", holder, nearest(holder, own))
+
+
+def _weights(path: Path) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load_file(path)
     except (OSError, safetensors.SafetensorError) as error:

@@ -155,6 +155,9 @@ class Session:
             self.accounts.sync()
         summary = self._summary()
         self._write_statement()
+        if self.folder is not None:
+            for name, own in trainer.own.items():
+                self.folder.keep_own(name, self.learner.state_with(own))
         self.learner.load(trainer.released)
         model = self.learner.model.eval()
         if self.folder is not None:

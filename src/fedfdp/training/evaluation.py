@@ -3,6 +3,8 @@
 It reads raw records. In a simulation that is a measurement; across machines each holder decides whether to answer.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ from fedfdp.data import Federation
 from fedfdp.fairness.metrics import ClientResults
 from fedfdp.fairness.performance import Performance
 from fedfdp.models.learner import Learner
+from fedfdp.training.protocols import NOBODY, Own
 
 BATCH = 256  # records that fit in a core's cache: larger batches are slower
 
@@ -25,11 +28,30 @@ class LocalEvaluator:
         self.performance = performance or Performance()
         self.shares: NDArray[np.float64] = np.asarray(federation.shares, dtype=np.float64)
 
-    def test(self, weights: Weights) -> ClientResults:
-        return self._judge(weights, [client.test.index for client in self.federation.clients])
+    def test(self, weights: Weights, own: Own = NOBODY) -> ClientResults:
+        return self._each(weights, own, [client.test.index for client in self.federation.clients])
 
-    def train(self, weights: Weights) -> ClientResults:
-        return self._judge(weights, [client.train.index for client in self.federation.clients])
+    def train(self, weights: Weights, own: Own = NOBODY) -> ClientResults:
+        return self._each(weights, own, [client.train.index for client in self.federation.clients])
+
+    def _each(self, weights: Weights, own: Own, indices: list[Tensor]) -> ClientResults:
+        """All clients in one pass, or each by itself where they have models of their own."""
+        if not own:
+            return self._judge(weights, indices)
+        nothing = torch.empty(0, dtype=torch.int64)
+        found = []
+        for i, client in enumerate(self.federation.clients):
+            alone = [index if i == j else nothing for j, index in enumerate(indices)]
+            found.append(self._judge(own.get(client.name, weights), alone))
+        return replace(
+            found[0],
+            losses=np.array([result.losses[i] for i, result in enumerate(found)]),
+            accuracies=np.array([result.accuracies[i] for i, result in enumerate(found)]),
+            records=np.array([result.records[i] for i, result in enumerate(found)]),
+            of_outputs={
+                name: np.array([r.of_outputs[name][i] for i, r in enumerate(found)]) for name in found[0].of_outputs
+            },
+        )
 
     def _judge(self, weights: Weights, indices: list[Tensor]) -> ClientResults:
         records = np.array([len(index) for index in indices], dtype=np.int64)

@@ -39,9 +39,10 @@ class Arrivals:
     run: str
     used: dict[int, list[str]] = field(default_factory=dict)
 
-    def last(self, client: str, before: int) -> int:
-        """The latest round before this one in which the client's upload was used; -1 where there is none."""
-        return max((r for r, names in self.used.items() if r < before and client in names), default=-1)
+    def last(self, client: str, before: int | None = None) -> int:
+        """The latest round, before this one if it is given, in which the client's upload was used; -1: none."""
+        found = (r for r, names in self.used.items() if (before is None or r < before) and client in names)
+        return max(found, default=-1)
 
     def record(self, round: int, names: list[str], spent: Mapping[str, object]) -> None:
         self.used[round] = names
@@ -90,7 +91,13 @@ class FlowerEngine(Engine):
         self.unable: set[str] = set()
         self.losses = ReleasedLosses(algorithm, privacy)
         self.evaluator = RemoteEvaluator(
-            roster, self.losses, performance, run=arrivals.run, terms=terms, deadline=settings.deadline
+            roster,
+            self.losses,
+            performance,
+            run=arrivals.run,
+            terms=terms,
+            deadline=settings.deadline,
+            last=arrivals.last,
         )
         self.limit = checks.most_bytes(algorithm.Reply, template)
 

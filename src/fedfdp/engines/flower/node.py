@@ -11,7 +11,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedfdp.algorithms.base import Broadcast
+import safetensors.torch
+
+from fedfdp.algorithms.base import Algorithm, Broadcast
 from fedfdp.core import files, records
 from fedfdp.core.errors import BudgetError, DataError, RunError, SettingError
 from fedfdp.core.records import Weights
@@ -28,7 +30,7 @@ from fedfdp.privacy.noise.secure import Secure
 
 log = logging.getLogger("fedfdp.node")
 
-LEDGER, STOPPED = "ledger.jsonl", "stopped"
+LEDGER, STOPPED, OWN_MODEL = "ledger.jsonl", "stopped", "model.safetensors"
 
 # Errors whose text may be sent while no record was read: it depends on the question and on what is public.
 _SAYABLE = (RefusalError, SettingError, DataError, BudgetError)
@@ -178,9 +180,7 @@ class Node(AbstractContextManager["Node"]):
         broadcast = checks.read(method.Message, question.record, agreed.template)
         if broadcast.round != question.round:
             raise DataError(f"a broadcast of round {broadcast.round} in a question about round {question.round}")
-        run = records.digest(question.run, question.terms)  # a memory is valid for one run under one set of terms
-        known = self.remembered.settled(run, question.last)
-        before = records.from_bytes(method.Memory, known.memory) if known.memory else method.memory()
+        known, before = self._settled(question, method)
         request = records.digest(broadcast, question.run, question.terms, before)
         if request == known.request:  # it gets the same bytes again: nothing new is released
             log.info("round %s: answered again, free", question.round)
@@ -190,7 +190,13 @@ class Node(AbstractContextManager["Node"]):
             self.policy.check_price(events, engine.privacy, method, self.ledger)
             if not engine.randomness.repeatable and not self.ledger.afford(events):
                 return lambda: self._unable(question)
-        return lambda: self._train(question, agreed, broadcast, before, (run, request))
+        return lambda: self._train(question, agreed, broadcast, before, (known.run, request))
+
+    def _settled(self, question: Question, method: Algorithm) -> tuple[memory.Remembered, object]:
+        """What is known of the question's run, and the method's memory after the last upload that was used."""
+        run = records.digest(question.run, question.terms)  # a memory is valid for one run under one set of terms
+        known = self.remembered.settled(run, question.last)
+        return known, records.from_bytes(method.Memory, known.memory) if known.memory else method.memory()
 
     def _train(
         self, question: Question, agreed: _Agreed, broadcast: Broadcast, before: object, key: tuple[str, str]
@@ -210,8 +216,16 @@ class Node(AbstractContextManager["Node"]):
             next=records.to_bytes(after),
         )
         memory.save(self.folder, self.remembered)
+        self._keep_own(agreed, broadcast.weights, after)
         log.info("round %s: uploaded, ε = %.4f used up so far", question.round, self.ledger.epsilon_so_far())
         return self._reply(question, record)
+
+    def _keep_own(self, agreed: _Agreed, weights: Weights, after: object) -> None:
+        """Writes the holder's own model, which no message holds, for its use by `fedfdp predict`."""
+        method = agreed.engine.algorithm
+        if method.personal:
+            own = method.holds(weights, after)
+            files.write_whole(self.folder / OWN_MODEL, safetensors.torch.save(agreed.engine.learner.state_with(own)))
 
     def _unable(self, question: Question) -> Answer:
         reason = f"epsilon = {self.policy.epsilon:g} does not allow another round"
@@ -222,8 +236,11 @@ class Node(AbstractContextManager["Node"]):
         asked = checks.read(Judge, question.record, agreed.template)
         self.evaluations.check()
 
+        method = agreed.engine.algorithm
+        weights = method.holds(asked.weights, self._settled(question, method)[1]) if method.personal else asked.weights
+
         def judged() -> Answer:
-            said = self.evaluations.judge(asked.weights, agreed.engine.learner, self.federation)
+            said = self.evaluations.judge(weights, agreed.engine.learner, self.federation)
             log.info("evaluation %s of at most %s answered", said.answered, self.policy.evaluations)
             return self._reply(question, records.to_bytes(said))
 
