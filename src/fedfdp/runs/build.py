@@ -11,11 +11,12 @@ from torch import nn
 from fedfdp import data
 from fedfdp.core.errors import DataError, RunError, SettingError
 from fedfdp.data import Federation
+from fedfdp.data.columns import Range
 from fedfdp.data.files.content import content_of
 from fedfdp.data.files.read import Say
 from fedfdp.data.from_files import federation_of_records, open_records, place_of
 from fedfdp.data.named.catalog import named
-from fedfdp.data.schema import Estimate, Range
+from fedfdp.data.schema import Estimate
 from fedfdp.engines import find_engine
 from fedfdp.models.losses import loss_at
 from fedfdp.privacy.noise.randomness import Seeded

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fedfdp.core.errors import DataError
-from fedfdp.data.files import encode
 from fedfdp.data.files.arrays import Archive
-from fedfdp.data.files.encode import Place
+from fedfdp.data.files.cells import Place, distinct
 from fedfdp.data.files.images import images_in, shape_of
 from fedfdp.data.files.paths import ARRAYS, KINDS, TABLES, entries, existing
 from fedfdp.data.files.tables import open_table
+from fedfdp.data.schema import Facts
 
 FEW = 12  # a text column with at most so many different values is likely categorical
 
@@ -53,7 +53,7 @@ def describe(path: Path) -> Description:
 
 
 def _table(path: Path) -> Description:
-    table = open_table(path)
+    table = open_table(path, Facts())
     types = table.types()
     missing, values = dict.fromkeys(table.names, 0), {name: set[str]() for name in table.names}
     records = 0
@@ -65,7 +65,7 @@ def _table(path: Path) -> Description:
                 raise DataError(f"{path}, column {name!r}: holds {column.type}; only plain columns are read")
             missing[name] += pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0
             if len(values[name]) <= FEW:
-                values[name].update(text for text in encode.distinct(column, Place(str(path), name))[0] if text)
+                values[name].update(text for text in distinct(column, Place(str(path), name))[0] if text)
     found = tuple(Found(n, types[n], missing[n], min(len(values[n]), FEW + 1)) for n in table.names)
     texts = [c for c in found if c.type in ("string", "large_string", "bool") or c.type.startswith("dictionary")]
     free = ", ".join(f'"{column.name}"' for column in texts if (column.different or 0) > FEW)

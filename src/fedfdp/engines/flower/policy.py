@@ -12,7 +12,8 @@ from fedfdp.algorithms.base import Algorithm
 from fedfdp.core import ranges
 from fedfdp.core.errors import SettingError, require
 from fedfdp.core.settings import parse
-from fedfdp.data.schema import PRIVATE, Facts
+from fedfdp.data.columns import PRIVATE
+from fedfdp.data.schema import Facts
 from fedfdp.engines.flower.settings import loopback
 from fedfdp.engines.flower.terms import Terms
 from fedfdp.models import MODELS
