@@ -23,6 +23,8 @@ from fedfdp.engines.flower.settings import Flower
 from fedfdp.engines.flower.superlink import Meter
 from fedfdp.engines.flower.terms import Terms, build_model, frozen_digest, learner_of
 from fedfdp.fairness.performance import Performance
+from fedfdp.features import about, whole
+from fedfdp.features.mapped import digest_of
 from fedfdp.runs import config as configs
 from fedfdp.runs.assemble import Started, carry_out
 from fedfdp.runs.config import Config
@@ -72,9 +74,12 @@ def coordinate(
     performance = Performance.of(config.metric)
     performance.check(roster.classes)
     method, privacy = config.algorithm, config.privacy
-    terms = Terms.of(method, config.model, privacy, config.seed, seeded=settings.unsafe_seeded)
-    model = build_model(terms.model, roster, seed=config.seed)
-    terms = replace(terms, frozen=frozen_digest(model))
+    terms = Terms.of(
+        method, config.model, privacy, config.seed, seeded=settings.unsafe_seeded, features=config.features
+    )
+    front = terms.front()
+    model = build_model(terms.model, roster, front, seed=config.seed)
+    terms = replace(terms, frozen=frozen_digest(whole(front, model)))
     learner = learner_of(model, roster.classes, config.device)
     plan = Plan(
         method,
@@ -110,8 +115,9 @@ def coordinate(
         "settings": hashlib.sha256(terms.to_json().encode()).hexdigest(),
         "data": digest(list(roster.names), roster.input_shape, roster.classes),
         "weights": digest(learner.initial()),
+        **({} if front is None else {"features": digest_of(front)}),
     }
-    return carry_out(
+    result = carry_out(
         plan,
         roster,
         learner,
@@ -122,7 +128,9 @@ def coordinate(
         resume=resume,
         threads=config.threads,
         on_update=on_update,
+        about=about(config.features),
     )
+    return replace(result, model=whole(front, result.model))
 
 
 def _check(config: Config, settings: Flower) -> None:

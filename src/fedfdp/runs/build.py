@@ -18,6 +18,8 @@ from fedfdp.data.from_files import federation_of_records, open_records, place_of
 from fedfdp.data.named.catalog import named
 from fedfdp.data.schema import Estimate
 from fedfdp.engines import find_engine
+from fedfdp.features import shape_after
+from fedfdp.features.mapped import mapped
 from fedfdp.models.losses import loss_at
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
@@ -74,8 +76,20 @@ def pinned(runs: Sequence[Config]) -> list[Config]:
 
 
 def model_of(config: Config, federation: Federation) -> nn.Module:
-    """The model of a run, before training."""
-    return config.model.build(input_shape=federation.input_shape, outputs=federation.outputs, seed=config.seed)
+    """The model of a run, before training; it takes what comes out of the features, where there are some."""
+    shape = federation.input_shape
+    if config.features is not None:
+        shape = shape_after(config.features.build(), shape)
+    return config.model.build(input_shape=shape, outputs=federation.outputs, seed=config.seed)
+
+
+def inner_of(config: Config, federation: Federation, *, progress: Say | None = None) -> Federation:
+    """The federation that the model is trained on: with the features of each record, where there are some."""
+    if config.features is None:
+        return federation
+    return federation.with_inputs(
+        mapped(config.features.build(), federation.x, threads=config.threads, progress=progress)
+    )
 
 
 def launch(
@@ -102,6 +116,7 @@ def launch(
         rounds=config.rounds,
         server=config.server,
         participation=config.participation,
+        features=config.features,
         loss=None if config.loss is None else loss_at(config.loss),
         metric=config.metric,
         seed=config.seed,

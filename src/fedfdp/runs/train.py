@@ -26,6 +26,8 @@ from fedfdp.engines import EngineFactory, find_engine
 from fedfdp.engines.local import LocalEngine
 from fedfdp.fairness.metrics.outputs import OfOutputs
 from fedfdp.fairness.performance import Performance
+from fedfdp.features import Features, about, as_map, whole
+from fedfdp.features.mapped import digest_of, mapped
 from fedfdp.models.learner import Learner
 from fedfdp.models.losses import LossFunction, check_loss, task_for
 from fedfdp.native.threads import allowed_threads, forked
@@ -56,6 +58,7 @@ def train(
     rounds: int | None = None,
     server: ServerOptimizer | None = None,
     participation: Participation | None = None,
+    features: str | Features | nn.Module | None = None,
     loss: LossFunction | None = None,
     metric: str | OfOutputs = "loss",
     seed: int = 0,
@@ -82,6 +85,8 @@ def train(
         rounds: how many; None: as many as the budget allows.
         server: an optimiser or averaged weights on top of the method; None: neither.
         participation: who takes part in a round; None: everyone.
+        features: a fixed map of each record by itself that comes before `model`: a name, a `fedfdp.Features`, or a
+            module, which is frozen; None: none.
         loss: called with outputs and targets, it gives one loss per record; None: cross-entropy or squared error.
         metric: Ψ is its variance over clients: "loss", "accuracy", or a function of outputs and targets.
         seed: the same seed gives the same bits.
@@ -121,9 +126,11 @@ def train(
     classes = federation.classes
     untouched, model = model, copy.deepcopy(model)
     task = task_for(classes)
-    models.check_output(
-        model, input_shape=federation.input_shape, outputs=federation.outputs, task=task, tokens=federation.tokens
-    )
+    front = None if features is None else as_map(features)
+    inner = federation  # what the model is trained on
+    if front is not None:
+        inner = federation.with_inputs(mapped(front, federation.x, threads=allowed_threads(threads)))
+    models.check_output(model, input_shape=inner.input_shape, outputs=inner.outputs, task=task, tokens=inner.tokens)
     if loss is not None:
         check_loss(loss, federation.y, federation.outputs)
     performance = Performance.of(metric)
@@ -140,6 +147,7 @@ def train(
         "fused": fused,
         "randomness": randomness,
         **({} if own is None else {"engine": _name_of(factory)}),
+        **_settings_of(features),
     }
     identity = {
         "streams": STREAMS if randomness == "seeded" else FRESH,
@@ -149,6 +157,7 @@ def train(
         "method": examine(type(algorithm)).digest,
         **learner.identity,
         **({} if own is None else {"engine": own.digest}),
+        **({} if front is None else {"features": digest_of(front)}),
     }
     unknown = learner.unknown or (own.unknown if own is not None else "")
     if unknown and (resume or randomness == "seeded"):
@@ -161,10 +170,10 @@ def train(
     def start(folder: Path | None) -> Iterator[Started]:
         with _ledgers(plan, federation, identity, folder) as book:
             source = Seeded(seed) if repeatable else Secure()
-            made = factory(federation, learner, algorithm, privacy=privacy, randomness=source, book=book, fused=fused)
+            made = factory(inner, learner, algorithm, privacy=privacy, randomness=source, book=book, fused=fused)
             derive = "derive it from fedfdp.training.protocols.Engine"
             require(isinstance(made, Engine), "engine", type(made), "what it makes is no engine", derive)
-            yield Started(made, LocalEvaluator(learner, federation, performance), book)
+            yield Started(made, LocalEvaluator(learner, inner, performance), book)
 
     result = carry_out(
         plan,
@@ -177,8 +186,9 @@ def train(
         resume=resume,
         threads=allowed_threads(threads) or default_threads(),
         on_update=on_update,
+        about=about(features),
     )
-    return replace(result, model=_handed_out(untouched, result.model))
+    return replace(result, model=whole(front, _handed_out(untouched, result.model)))
 
 
 @contextmanager
@@ -213,6 +223,13 @@ def _handed_out(untouched: nn.Module, trained: nn.Module) -> nn.Module:
     except RuntimeError:  # it has layers that it made at its first pass
         return trained
     return fresh.to(next(trained.parameters()).device).eval()
+
+
+def _settings_of(features: str | Features | nn.Module | None) -> dict[str, dict[str, object]]:
+    """The [features] section of a run that was started from Python; none for a module, which has no settings."""
+    if features is None or isinstance(features, nn.Module):
+        return {}
+    return {"features": plain(Features(features) if isinstance(features, str) else features)}
 
 
 def _name_of(factory: EngineFactory) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedfdp.core.records import Weights
 from fedfdp.data import Federation
+from fedfdp.data.shard import inputs_at
 from fedfdp.fairness.metrics import ClientResults
 from fedfdp.fairness.performance import Performance
 from fedfdp.models.learner import Learner
@@ -59,7 +60,7 @@ class LocalEvaluator:
         loss = torch.zeros(len(indices), dtype=torch.float64)
         right = torch.zeros(len(indices), dtype=torch.float64)
         for part in torch.split(torch.arange(len(rows)), BATCH):
-            x, y = self.federation.x[rows[part]], self.federation.y[rows[part]]
+            x, y = inputs_at(self.federation.x, rows[part]), self.federation.y[rows[part]]
             losses, correct = self.learner.judge(weights, x, y)
             loss.index_add_(0, owner[part], losses.double().cpu())
             right.index_add_(0, owner[part], correct.double().cpu())
@@ -74,7 +75,8 @@ class LocalEvaluator:
         for i, (client, index) in enumerate(zip(self.federation.clients, indices, strict=True)):
             if not found or not len(index):
                 continue
-            parts = [self.learner.outputs(weights, self.federation.x[part]).cpu() for part in torch.split(index, BATCH)]
+            batches = [inputs_at(self.federation.x, part) for part in torch.split(index, BATCH)]
+            parts = [self.learner.outputs(weights, batch).cpu() for batch in batches]
             values = self.performance.measure(client.name, torch.cat(parts), self.federation.y[index], classes)
             for name, value in values.items():
                 found[name][i] = value

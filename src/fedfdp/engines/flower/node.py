@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import safetensors.torch
+from torch import nn
 
 from fedfdp.algorithms.base import Algorithm, Broadcast
 from fedfdp.core import files, records
@@ -24,6 +25,8 @@ from fedfdp.engines.flower.messages import COULD_NOT, Answer, Hello, Judge, Ques
 from fedfdp.engines.flower.policy import NodeConfig, RefusalError
 from fedfdp.engines.flower.terms import Terms, build_model, check_size, frozen_digest, learner_of, try_out
 from fedfdp.engines.local import LocalEngine
+from fedfdp.features import whole as with_features
+from fedfdp.features.mapped import mapped
 from fedfdp.privacy.ledger import Ledger, LedgerBook
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
@@ -155,16 +158,18 @@ class Node(AbstractContextManager["Node"]):
             self.policy.check_names(terms)
             method, privacy, whole = terms.method(), terms.dpsgd(), self.federation
             method.check_privacy(privacy)
-            check_size(terms.model, whole, most=self.policy.max_weights)
-            model = build_model(terms.model, whole, seed=terms.start)
-            if terms.frozen and terms.frozen != frozen_digest(model):
+            front = terms.front()
+            check_size(terms.model, whole, front, most=self.policy.max_weights)
+            model = build_model(terms.model, whole, front, seed=terms.start)
+            if terms.frozen and terms.frozen != frozen_digest(with_features(front, model)):
                 fix = "both sides must have the same file of it and the same version of torch"
                 raise SettingError("model", terms.model.get("name"), "its frozen part is not the coordinator's", fix)
             learner = learner_of(model, whole.classes)
             if privacy is not None:
-                try_out(learner, privacy, whole)
+                try_out(learner, privacy, whole, front)
+            inner = whole if front is None else self._mapped(front)
             engine = LocalEngine(
-                whole,
+                inner,
                 learner,
                 method,
                 privacy=privacy,
@@ -174,6 +179,16 @@ class Node(AbstractContextManager["Node"]):
             )
             self._agreed = {text: _Agreed(engine, learner.initial())}  # of the latest run only
         return self._agreed[text]
+
+    def _mapped(self, front: nn.Module) -> Federation:
+        """The holder's records as features, kept in its own folder. This reads records: what fails is not told."""
+        try:
+            x = mapped(front, self.federation.x, folder=self.folder / "features", progress=log.info)
+            return self.federation.with_inputs(x)
+        except Exception as error:
+            log.exception("could not compute features")
+            self._stop(f"features: {type(error).__name__}")
+            raise RefusalError(COULD_NOT) from None
 
     def _prepare_training(self, question: Question, agreed: _Agreed) -> Callable[[], Answer]:
         engine, method = agreed.engine, agreed.engine.algorithm
@@ -240,7 +255,7 @@ class Node(AbstractContextManager["Node"]):
         weights = method.holds(asked.weights, self._settled(question, method)[1]) if method.personal else asked.weights
 
         def judged() -> Answer:
-            said = self.evaluations.judge(weights, agreed.engine.learner, self.federation)
+            said = self.evaluations.judge(weights, agreed.engine.learner, agreed.engine.federation)
             log.info("evaluation %s of at most %s answered", said.answered, self.policy.evaluations)
             return self._reply(question, records.to_bytes(said))
 
