@@ -46,9 +46,8 @@ class Facts:
     ignore: tuple[str, ...] | None = None  # columns of a table that are not read
     range: Range | None = None  # for arrays: the range of every value in x
     estimate: Estimate | None = None  # how private ranges are estimated; None: by the defaults
-    missing: tuple[str, ...] | None = (
-        None  # texts that mean "no value"; None: NA, NaN, null, None … as docs/data.md lists
-    )
+    missing: tuple[str, ...] | None = None  # texts that mean "no value" in a table; None: NA, NaN, null and the like
+    unlabelled: Literal["skip"] | None = None  # "skip" leaves out a table's rows without a label; None: an error
     decimal: Literal[".", ","] | None = None  # the mark before the decimals in a text file; None: judged by the file
     unchecked: tuple[str, ...] | None = None  # columns whose facts were read from these records, which no ε covers
 
@@ -95,10 +94,11 @@ def class_names(facts: Facts) -> tuple[str, ...]:
     return tuple(map(text_of, known))
 
 
-def columns_of(facts: Facts, names: list[str], file: str) -> list[Column]:
+def columns_of(facts: Facts, names: list[str], file: str, *, trained: bool = False) -> list[Column]:
     """The inputs among a file's columns, in the order of the config. Every column of the file must be named there.
 
     An entry may be a pattern (`"mean *"`). Its columns come in alphabetical order, whatever their order in the file.
+    `trained`: the file is for a model that was trained already, so an error does not advise to change the config.
     """
     given, known = facts.columns or {}, set(names)
     if facts.label is not None and facts.label in given:
@@ -111,12 +111,16 @@ def columns_of(facts: Facts, names: list[str], file: str) -> list[Column]:
     for entry, spec in given.items():
         matching = sorted(name for name in known - aside - taken if fnmatchcase(name, entry))
         if entry not in known and not matching:
-            raise DataError(f"{file}: no column {entry!r} as data.columns says; {nearest(entry, known)}")
+            why = "which the model takes" if trained else "as data.columns says"
+            raise DataError(f"{file}: no column {entry!r}{',' if trained else ''} {why}; {nearest(entry, known)}")
         for name in [entry] if entry in known else matching:
             taken.add(name)
             found.append(column_of(name, spec))
     for name in names:
         if name not in taken | named | set(facts.ignore or ()):
+            if trained:
+                fix = f"remove it from the file, or leave it out with --ignore {name!r}"
+                raise DataError(f"{file}, column {name!r}: the model was trained without it; {fix}")
             raise DataError(
                 f"{file}, column {name!r}: neither a range nor categories are given; a range read from the data would "
                 f"not be private: add {name!r} = [low, high] from public knowledge to [data.columns], or "

@@ -106,13 +106,13 @@ def export(run: Path, file: Path, model: nn.Module | None = None) -> None:
     """Writes the model of a run in the format that the file's ending names, then reads it back and compares."""
     write = _WRITERS.get(file.suffix)
     if write is None:
-        raise SettingError("--to", str(file), f"must end in one of {', '.join(SUFFIXES)}")
+        raise SettingError("--out", str(file), f"must end in one of {', '.join(SUFFIXES)}")
     folder = RunFolder.find(run)
     net, x = load(run, model), _example(task_of(folder))
     try:
         answer = write(net, x, file, folder)
     except OSError as error:
-        raise RunError(f"{file} cannot be written: {error.strerror or error}; give another --to") from None
+        raise RunError(f"{file} cannot be written: {error.strerror or error}; give another --out") from None
     for records in (x, x[:1]):
         with torch.inference_mode():
             right = net(records)
@@ -185,7 +185,7 @@ def _as_onnx(model: nn.Module, x: Tensor, file: Path, folder: RunFolder) -> Answ
     for package in ("onnx", "onnxscript"):
         if importlib.util.find_spec(package) is None:
             fix = "pip install onnx onnxscript, or take .pt2"
-            raise SettingError("--to", str(file), f"needs {package}, which is not installed", fix)
+            raise SettingError("--out", str(file), f"needs {package}, which is not installed", fix)
     with warnings.catch_warnings(), _explained(file):
         warnings.simplefilter("ignore")
         shapes = ({0: torch.export.Dim("records")},)

@@ -182,6 +182,7 @@ class Session:
             unit=self.members.unit,
             evaluated=facts.evaluated,
             remarks=facts.remarks,
+            unchecked=tuple(self.folder.config().get("data", {}).get("unchecked", ())),
         )
         self.folder.write(PRIVACY_JSON, made.to_json().encode())
         self.folder.write(PRIVACY_PAGE, made.to_markdown().encode())

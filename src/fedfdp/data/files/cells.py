@@ -25,10 +25,12 @@ class Place:
     column: str
     first: int = 1  # the row of the first value
     missing: tuple[str, ...] = ("",)  # texts that mean "no value" there
+    rows: NDArray[np.int64] | None = None  # which of the rows from `first` on these values are; None: all, in order
     trained: bool = False  # whether a model was trained already: what it takes can no longer be changed
 
     def error(self, row: int, what: str) -> DataError:
-        return DataError(f"{self.file}, row {self.first + row}, column {self.column!r}: {what}")
+        row = self.first + (row if self.rows is None else int(self.rows[row]))
+        return DataError(f"{self.file}, row {row}, column {self.column!r}: {what}")
 
 
 def numbers(values: pa.Array, place: Place) -> Floats:

@@ -1,4 +1,4 @@
-"""Dates and times as inputs: the place in a public range, and sine and cosine of the place in a year, month, week or day.
+"""Dates and times as inputs: the place in a public range; sine and cosine of the place in a year, month, week, day.
 
 Tomorrow is near today in both, and 31 December is near 1 January by the sine and cosine of the year.
 """
@@ -37,20 +37,16 @@ def seconds(column: Dated, values: pa.Array, place: Place) -> Floats:
 
 def _of_texts(column: Dated, values: pa.Array, place: Place) -> Floats:
     texts, which = distinct(values, place)
+    either = column.range is None and column.cycles == ("day",)  # a time of day may have a date before it
     found = np.full(len(texts) + 1, np.nan)  # −1, a missing value, takes the last entry
     for code, text in enumerate(texts):
         known = moment(text, column.format)
-        fits = known is not None and (
-            known.clock == column.clock or (column.range is None and column.cycles == ("day",))
-        )
-        if known is not None and fits:
+        if known is not None and (known.clock == column.clock or either):
             found[code] = known.seconds
         elif len(rows := np.flatnonzero(which == code)):
             form = f"as {column.format!r} says" if column.format else "as 2024-12-31, 2024-12-31 23:59 or 23:59"
-            what = (
-                _mixed(known.clock) if known else f"{text!r:.40} is no date or time; write it {form}, or set its format"
-            )
-            raise place.error(int(rows[0]), what)
+            no_date = f"{text!r:.40} is no date or time; write it {form}, or set its format"
+            raise place.error(int(rows[0]), _mixed(known.clock) if known else no_date)
     return found[which]
 
 

@@ -13,6 +13,8 @@ from fedfdp.data.files.source import Source, check_label
 from fedfdp.data.files.tables import TableSource, open_table
 from fedfdp.data.schema import Facts, columns_of
 
+TABLES_ONLY = ("missing", "decimal", "unlabelled", "unchecked")
+
 
 def sources_of(facts: Facts, path: Path, *, labelled: bool) -> list[tuple[str | None, Source]]:
     """Each source with its holder's name; None if a column names the holders, or nothing does."""
@@ -40,7 +42,7 @@ def sources_of(facts: Facts, path: Path, *, labelled: bool) -> list[tuple[str | 
 def _file(facts: Facts, path: Path, labelled: bool) -> Source:
     kind = kind_of(path)
     if kind in ARRAYS:
-        _check_used(facts, path, "an archive", ("columns", "ignore"), labelled)
+        _check_used(facts, path, "an archive", ("columns", "ignore", *TABLES_ONLY), labelled)
         return ArraySource(path, Archive(path), facts, labelled)
     if kind not in NAMED_TABLES:
         raise DataError(f"{path}: files of kind {kind or 'none'!r} are not read; give {KINDS}")
@@ -48,7 +50,9 @@ def _file(facts: Facts, path: Path, labelled: bool) -> Source:
     _check_used(facts, path, "a table", ("range",), labelled)
     if labelled:
         _check_named(facts, path, table.names)
-    columns = [_with_estimate(facts, column) for column in columns_of(facts, table.names, str(path))]
+    columns = [
+        _with_estimate(facts, column) for column in columns_of(facts, table.names, str(path), trained=not labelled)
+    ]
     return TableSource(path, table, facts, tuple(columns), labelled)
 
 
@@ -81,7 +85,8 @@ def _images(facts: Facts, folder: Path, top: Path, labelled: bool) -> Source:
     groups = [(entry.name, tuple(images_in(entry, top))) for entry in entries(folder, top) if entry.is_dir()]
     if not any(paths for _, paths in groups):
         raise DataError(f"{folder}: an empty holder: no file and no folder of images in it; fill it or remove it")
-    _check_used(facts, folder, "images", ("holder", "label", "test", "columns", "ignore", "range"), labelled)
+    useless = ("holder", "label", "test", "columns", "ignore", "range")
+    _check_used(facts, folder, "images", (*useless, *TABLES_ONLY), labelled)
     return ImageSource(folder, tuple(groups), facts, labelled)
 
 

@@ -10,14 +10,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+from numpy.typing import NDArray
 
 from fedfdp.data.columns import Column, Numeric
 from fedfdp.data.files import encode
-from fedfdp.data.files.cells import Place
+from fedfdp.data.files.cells import Place, distinct, numbers
 from fedfdp.data.files.paths import PARQUET, damage_named, kind_of
 from fedfdp.data.files.source import Piece, names_in, targets
 from fedfdp.data.files.text_table import TextTable, check_names
-from fedfdp.data.schema import Facts
+from fedfdp.data.schema import Facts, class_names
 
 PIECE = 1 << 14  # rows of a Parquet file read at once
 _PARQUET_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
@@ -84,8 +85,12 @@ class TableSource:
             first += len(batch)
 
     def _encoded(self, batch: pa.RecordBatch, first: int) -> Piece:
+        kept = self._labelled(batch) if self.labelled and self.facts.unlabelled == "skip" else None
+        if kept is not None:
+            batch = batch.take(pa.array(kept))
+
         def at(name: str) -> tuple[pa.Array, Place]:
-            place = Place(str(self.path), name, first, self.facts.missing_texts, trained=not self.labelled)
+            place = Place(str(self.path), name, first, self.facts.missing_texts, kept, trained=not self.labelled)
             return batch.column(name), place
 
         x, start = np.empty((len(batch), *self.shape), np.float32), 0
@@ -99,3 +104,11 @@ class TableSource:
         test = None if facts.test is None else encode.marks(*at(facts.test))
         who = None if facts.holder is None else names_in(*at(facts.holder), "holder")
         return Piece(x, y, who, test, None if facts.unit is None else names_in(*at(facts.unit), "person"))
+
+    def _labelled(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
+        """The rows that have a label."""
+        label = self.facts.label or ""
+        place = Place(str(self.path), label, missing=self.facts.missing_texts)
+        if self.facts.classes is None:
+            return np.flatnonzero(~np.isnan(numbers(batch.column(label), place)))
+        return np.flatnonzero(distinct(batch.column(label), place, class_names(self.facts))[1] >= 0)

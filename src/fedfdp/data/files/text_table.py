@@ -24,7 +24,7 @@ SEPARATORS = ",;\t|"
 _PACKED_DAMAGE = (gzip.BadGzipFile, EOFError, zlib.error, OSError)
 _RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*|[+-]?(inf|infinity)", re.IGNORECASE)
-_COMMA, _POINT = r"^\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*$", r"^\s*[+-]?\d*\.\d"
+_COMMA, _POINT = (rf"^\s*[+-]?\d*{mark}\d+([eE][+-]?\d+)?\s*$" for mark in (",", r"\."))
 _THOUSANDS = r"^\s*[+-]?[1-9]\d{0,2},\d{3}\s*$"
 
 
@@ -102,7 +102,7 @@ class TextTable:
             raise SettingError("data.decimal", None, f"{allowed}: are these thousands?", fix)
         return "."
 
-    def _opened(self) -> IO[bytes]:
+    def _opened(self) -> IO[bytes] | gzip.GzipFile:
         if self.path.suffix.lower() == ".gz":
             return _Unpacked(self.path)
         return open(self.path, "rb")
@@ -147,20 +147,23 @@ class TextTable:
 
     def _no_number(self, names: list[str], mark: str) -> DataError | None:
         def wrong(text: str | None) -> bool:
-            return text is not None and text not in self.missing and not _NUMBER.fullmatch(text.replace(mark, "."))
+            if text is None or text in self.missing:
+                return False
+            return (mark == "," and "." in text) or not _NUMBER.fullmatch(text.replace(mark, "."))
 
         first = 1
         for piece in self._read(dict.fromkeys(names, pa.string()), mark):
             bad: list[tuple[int, str, str]] = []
             for name in names:
                 texts = enumerate(piece.column(name).to_pylist())
-                bad += (
-                    [found] if (found := next(((row, name, text) for row, text in texts if wrong(text)), None)) else []
-                )
+                found = next(((row, name, text) for row, text in texts if wrong(text)), None)
+                bad += [found] if found else []
             if bad:
                 row, name, text = min(bad)
                 place = f"{self.path}, row {first + row}, column {name!r}"
-                fix = 'set data.decimal = ","' if re.match(_COMMA, text) else "correct it, or list categories"
+                fix = "correct it, or list categories"
+                if re.match(_POINT if mark == "," else _COMMA, text):
+                    fix = f"is the mark before its decimals not {mark!r}? set data.decimal"
                 return DataError(f"{place}: {text!r:.40} is not a number; {fix}")
             first += len(piece)
         return None

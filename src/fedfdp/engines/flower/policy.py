@@ -127,7 +127,7 @@ class NodeData(Facts):
     def _check_used(self) -> None:
         """Refuses a setting that would have no effect; which kind of file takes which is checked when it is read."""
         if self.file is not None:
-            useless, why = {"estimate"}, "no node estimates a range by itself"
+            useless, why = {"estimate", "unchecked"}, "ranges at nodes are public, agreed on beforehand"
         elif self.loader is not None:
             useless, why = _FACTS - {"unit", "classes"}, "a loader gives its arrays as they are to be used"
         else:
