@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fedfdp.core.errors import FedFDPError
     from fedfdp.data import Federation
     from fedfdp.fairness.metrics import ClientResults
+    from fedfdp.features import Features
     from fedfdp.privacy.dpsgd import DPSGD
     from fedfdp.runs import RunFolder
     from fedfdp.runs.config import Config
@@ -66,6 +67,7 @@ _HOME = {
     "FedFDP": "fedfdp.algorithms",
     "FedFDPError": "fedfdp.core.errors",
     "FedFair": "fedfdp.algorithms",
+    "Features": "fedfdp.features",
     "Federation": "fedfdp.data",
     "Result": "fedfdp.runs.session",
     "RunFolder": "fedfdp.runs",
@@ -86,6 +88,7 @@ __all__ = [
     "Config",
     "Ditto",
     "Evaluation",
+    "Features",
     "FedAvg",
     "FedDyn",
     "FedFDP",

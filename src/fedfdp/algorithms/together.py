@@ -42,8 +42,8 @@ class Together:
         """‖u_i‖² without what noise adds on average; at least what noise varies by, so that none counts for nothing."""
         squares = np.diag(self.gram)
         least = np.maximum(noise * np.sqrt(2 / size), 1e-12 * squares.max() + 1e-300)
-        found: Numbers = np.maximum(squares - noise, least)
-        return found
+        true: Numbers = np.maximum(squares - noise, least)
+        return true
 
     def length(self, omega: Numbers) -> float:
         """‖Σ ω_i u_i‖"""

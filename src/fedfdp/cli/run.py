@@ -80,12 +80,17 @@ def _prepared(source: str | None, overrides: list[str]) -> tuple["Config", "Fede
     from fedfdp.cli.data_progress import Progress
     from fedfdp.core.errors import DataError
     from fedfdp.runs import config as configs
-    from fedfdp.runs.build import federation_of
+    from fedfdp.runs.build import federation_of, inner_of
 
     config = configs.load(source or "default", overrides).resolved()
+    if config.data.unchecked:
+        names = ", ".join(config.data.unchecked)
+        print(f"fedfdp: not public yet, and not covered by ε: what data.columns says of {names}", file=sys.stderr)
     try:
         with Progress(Console(stderr=True), config.data.source) as say:
-            return config, federation_of(config, progress=say)
+            federation = federation_of(config, progress=say)
+            inner_of(config, federation, progress=say)  # training finds the features in the cache
+            return config, federation
     except DataError as unavailable:
         if source is not None or config.data.source == "digits":
             raise

@@ -24,6 +24,8 @@ from fedfdp.engines.flower.settings import Flower
 from fedfdp.engines.flower.superlink import Meter
 from fedfdp.engines.flower.terms import Terms, build_model, frozen_digest, learner_of
 from fedfdp.fairness.performance import Performance
+from fedfdp.features import about, whole
+from fedfdp.features.mapped import digest_of
 from fedfdp.models import Model
 from fedfdp.runs import config as configs
 from fedfdp.runs.assemble import Started, carry_out
@@ -75,9 +77,10 @@ def coordinate(
     performance.check(roster.classes)
     method, privacy = config.algorithm, config.privacy
     wanted = _with_widths(config.model, roster)
-    terms = Terms.of(method, wanted, privacy, config.seed, seeded=settings.unsafe_seeded)
-    model = build_model(terms.model, roster, seed=config.seed)
-    terms = replace(terms, frozen=frozen_digest(model))
+    terms = Terms.of(method, wanted, privacy, config.seed, seeded=settings.unsafe_seeded, features=config.features)
+    front = terms.front()
+    model = build_model(terms.model, roster, front, seed=config.seed)
+    terms = replace(terms, frozen=frozen_digest(whole(front, model)))
     differ = wanted.own is not None or wanted.widths is not None
     learner = learner_of(model, roster.classes, config.device, in_parts=differ)
     template, narrow = learner.initial(), {}
@@ -85,7 +88,7 @@ def coordinate(
         method = in_parts(method, wanted.own or ())
         template = method.shared(template)
         for name, width in (wanted.widths or {}).items():
-            other = learner_of(build_model(terms.model, roster, seed=config.seed, width=width), roster.classes)
+            other = learner_of(build_model(terms.model, roster, front, seed=config.seed, width=width), roster.classes)
             narrow[name] = method.shared(other.initial())
             check_nested(name, narrow[name], template)
     plan = Plan(
@@ -123,8 +126,9 @@ def coordinate(
         "settings": hashlib.sha256(terms.to_json().encode()).hexdigest(),
         "data": digest(list(roster.names), roster.input_shape, roster.classes),
         "weights": digest(learner.initial()),
+        **({} if front is None else {"features": digest_of(front)}),
     }
-    return carry_out(
+    result = carry_out(
         plan,
         roster,
         learner,
@@ -135,7 +139,9 @@ def coordinate(
         resume=resume,
         threads=config.threads,
         on_update=on_update,
+        about=about(config.features),
     )
+    return replace(result, model=whole(front, result.model))
 
 
 def _with_widths(model: Model, roster: Roster) -> Model:

@@ -21,6 +21,7 @@ from fedfdp.core.identity import identity
 from fedfdp.core.records import digest
 from fedfdp.core.weights import Weights
 from fedfdp.data import ClientData, Federation
+from fedfdp.data.shard import inputs_at
 from fedfdp.models.learner import Learner
 from fedfdp.native.threads import ahead
 from fedfdp.privacy.accounting import Event
@@ -197,7 +198,7 @@ class LocalEngine(Engine):
     def _records_of(self, clients: Sequence[LocalClient], batches: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         held = zip(clients, batches, strict=True)  # in numpy, which is quicker with thousands of small pieces
         rows = torch.from_numpy(np.concatenate([c.data.train.index.numpy()[batch.numpy()] for c, batch in held]))
-        return self.federation.x[rows], self.federation.y[rows]
+        return inputs_at(self.federation.x, rows), self.federation.y[rows]
 
     def _run(
         self, client: LocalClient, memory: object, broadcast: Broadcast, request: "Request | None", watch: bool

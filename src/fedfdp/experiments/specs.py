@@ -162,7 +162,7 @@ def _tuning(kind: str, methods: dict[str, Method], *, private: bool) -> Experime
 
 
 def experiments() -> dict[str, Experiment]:
-    """All experiments by name. Table 1, which trains nothing, is in `communication.py`."""
+    """All experiments by name. Table 1, which trains nothing, is in `traffic.py`."""
 
     def sigma(x: float) -> Changes:
         return {"privacy.sigma": x}

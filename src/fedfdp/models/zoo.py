@@ -64,9 +64,16 @@ def mlp(
     return nn.Sequential(*layers, nn.Linear(widths[-1], outputs))
 
 
-def linear(*, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """For tables: logistic regression, or linear regression with one output."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), outputs))
+def linear(*, input_shape: tuple[int, ...], outputs: int, zero: bool = False) -> nn.Module:
+    """For tables and features: logistic regression, or linear regression with one output.
+
+    With `zero` all weights start at 0: under noise there is nothing to unlearn.
+    """
+    layer = nn.Linear(math.prod(input_shape), outputs)
+    if zero:
+        nn.init.zeros_(layer.weight)
+        nn.init.zeros_(layer.bias)
+    return nn.Sequential(nn.Flatten(), layer)
 
 
 def _part(units: int, width: float) -> int:

@@ -27,6 +27,8 @@ from fedfdp.engines import EngineFactory, find_engine
 from fedfdp.engines.local import LocalEngine
 from fedfdp.fairness.metrics.outputs import OfOutputs
 from fedfdp.fairness.performance import Performance
+from fedfdp.features import Features, about, as_map, whole
+from fedfdp.features.mapped import digest_of, mapped
 from fedfdp.models import check_output
 from fedfdp.models.learner import Learner
 from fedfdp.models.losses import LossFunction, check_loss, task_for
@@ -58,6 +60,7 @@ def train(
     rounds: int | None = None,
     server: ServerOptimizer | None = None,
     participation: Participation | None = None,
+    features: str | Features | nn.Module | None = None,
     own: Sequence[str] = (),
     models: Mapping[str, nn.Module] | None = None,
     loss: LossFunction | None = None,
@@ -86,6 +89,8 @@ def train(
         rounds: how many; None: as many as the budget allows.
         server: an optimiser or averaged weights on top of the method; None: neither.
         participation: who takes part in a round; None: everyone.
+        features: a fixed map of each record by itself that comes before `model`: a name, a `fedfdp.Features`, or a
+            module, which is frozen; None: none.
         own: parameters or layers that never leave a client, such as ["head.*"].
         models: by client name, models that differ: other own parts (a head for other classes), or narrower ones whose
             parameters are leading slices of those of `model`. Everyone else has `model`.
@@ -128,16 +133,20 @@ def train(
     classes = federation.classes
     untouched, model = model, copy.deepcopy(model)
     task = task_for(classes)
-    check_output(
-        model, input_shape=federation.input_shape, outputs=federation.outputs, task=task, tokens=federation.tokens
-    )
+    front = None if features is None else as_map(features)
+    apart = front is not None and isinstance(federation, Domains)
+    require(not apart, "features", features, "not for clients whose records differ in shape", "map them beforehand")
+    inner = federation  # what the model is trained on
+    if front is not None:
+        inner = federation.with_inputs(mapped(front, federation.x, threads=allowed_threads(threads)))
+    check_output(model, input_shape=inner.input_shape, outputs=inner.outputs, task=task, tokens=inner.tokens)
     if loss is not None:
         check_loss(loss, federation.y, federation.outputs)
     performance = Performance.of(metric)
     performance.check(classes)
     if own or models or isinstance(federation, Domains):
         algorithm = in_parts(algorithm, own)
-        others = _others(models or {}, federation, loss, device, algorithm, model)
+        others = _others(models or {}, inner, loss, device, algorithm, model)
         learner = Learner(model, loss or task.loss, device=_device(device), in_parts=True, others=others)
     else:
         learner = Learner(model, loss or task.loss, device=_device(device))
@@ -153,6 +162,7 @@ def train(
         "randomness": randomness,
         **({} if foreign is None else {"engine": _name_of(factory)}),
         **({"own": list(own)} if own else {}),
+        **_settings_of(features),
     }
     identity = {
         "streams": STREAMS if randomness == "seeded" else FRESH,
@@ -162,6 +172,7 @@ def train(
         "method": examine(algorithm.method if isinstance(algorithm, Parts) else type(algorithm)).digest,
         **learner.identity,
         **({} if foreign is None else {"engine": foreign.digest}),
+        **({} if front is None else {"features": digest_of(front)}),
         **({"models": digest([[n, o.identity, o.first] for n, o in learner.others.items()])} if learner.others else {}),
     }
     unknown = learner.unknown or (foreign.unknown if foreign is not None else "")
@@ -175,10 +186,10 @@ def train(
     def start(folder: Path | None) -> Iterator[Started]:
         with _ledgers(plan, federation, identity, folder) as book:
             source = Seeded(seed) if repeatable else Secure()
-            made = factory(federation, learner, algorithm, privacy=privacy, randomness=source, book=book, fused=fused)
+            made = factory(inner, learner, algorithm, privacy=privacy, randomness=source, book=book, fused=fused)
             derive = "derive it from fedfdp.training.protocols.Engine"
             require(isinstance(made, Engine), "engine", type(made), "what it makes is no engine", derive)
-            yield Started(made, LocalEvaluator(learner, federation, performance), book)
+            yield Started(made, LocalEvaluator(learner, inner, performance), book)
 
     result = carry_out(
         plan,
@@ -191,8 +202,9 @@ def train(
         resume=resume,
         threads=allowed_threads(threads) or default_threads(),
         on_update=on_update,
+        about=about(features),
     )
-    return replace(result, model=_handed_out(untouched, result.model))
+    return replace(result, model=whole(front, _handed_out(untouched, result.model)))
 
 
 def _others(
@@ -255,6 +267,13 @@ def _handed_out(untouched: nn.Module, trained: nn.Module) -> nn.Module:
     except RuntimeError:  # it has layers that it made at its first pass
         return trained
     return fresh.to(next(trained.parameters()).device).eval()
+
+
+def _settings_of(features: str | Features | nn.Module | None) -> dict[str, dict[str, object]]:
+    """The [features] section of a run that was started from Python; none for a module, which has no settings."""
+    if features is None or isinstance(features, nn.Module):
+        return {}
+    return {"features": plain(Features(features) if isinstance(features, str) else features)}
 
 
 def _name_of(factory: EngineFactory) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedfdp.core.records import Weights
 from fedfdp.data import ClientData, Federation
+from fedfdp.data.shard import inputs_at
 from fedfdp.fairness.metrics import ClientResults
 from fedfdp.fairness.performance import Performance
 from fedfdp.models.learner import Learner
@@ -67,7 +68,7 @@ class LocalEvaluator:
         loss = torch.zeros(len(indices), dtype=torch.float64)
         right = torch.zeros(len(indices), dtype=torch.float64)
         for part in torch.split(torch.arange(len(rows)), BATCH):
-            x, y = pool.x[rows[part]], pool.y[rows[part]]
+            x, y = inputs_at(pool.x, rows[part]), pool.y[rows[part]]
             losses, correct = learner.judge(weights, x, y)
             loss.index_add_(0, owner[part], losses.double().cpu())
             right.index_add_(0, owner[part], correct.double().cpu())
@@ -90,7 +91,8 @@ class LocalEvaluator:
         for i, (client, index) in enumerate(zip(clients, indices, strict=True)):
             if not found or not len(index):
                 continue
-            parts = [learner.outputs(weights, pool.x[part]).cpu() for part in torch.split(index, BATCH)]
+            batches = [inputs_at(pool.x, part) for part in torch.split(index, BATCH)]
+            parts = [learner.outputs(weights, batch).cpu() for batch in batches]
             values = self.performance.measure(client.name, torch.cat(parts), pool.y[index], classes)
             for name, value in values.items():
                 found[name][i] = value

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import safetensors.torch
+from torch import nn
 
 from fedfdp.algorithms.base import Algorithm, Broadcast
 from fedfdp.algorithms.parts import Parts, in_parts
@@ -26,6 +27,8 @@ from fedfdp.engines.flower.messages import COULD_NOT, Answer, Hello, Judge, Ques
 from fedfdp.engines.flower.policy import NodeConfig, RefusalError
 from fedfdp.engines.flower.terms import Terms, build_model, check_size, frozen_digest, learner_of, try_out
 from fedfdp.engines.local import LocalEngine
+from fedfdp.features import whole as with_features
+from fedfdp.features.mapped import mapped
 from fedfdp.models import Model
 from fedfdp.privacy.ledger import Ledger, LedgerBook
 from fedfdp.privacy.noise.randomness import Seeded
@@ -159,22 +162,23 @@ class Node(AbstractContextManager["Node"]):
             self.policy.check_names(terms)
             method, privacy, whole = terms.method(), terms.dpsgd(), self.federation
             method.check_privacy(privacy)
-            wanted = parse(Model, terms.model, "model")
+            wanted, front = parse(Model, terms.model, "model"), terms.front()
             width = (wanted.widths or {}).get(self.name, 1.0)
             if width > self.config.width:
                 raise RefusalError(f"width = {self.config.width:g} is what this node can hold; asked for {width:g}")
-            in_parts_ = wanted.own is not None or wanted.widths is not None
-            method = in_parts(method, wanted.own or ()) if in_parts_ else method
-            check_size(terms.model, whole, most=self.policy.max_weights, width=width)
-            model = build_model(terms.model, whole, seed=terms.start, width=width)
-            if terms.frozen and terms.frozen != frozen_digest(model):
+            differ = wanted.own is not None or wanted.widths is not None
+            method = in_parts(method, wanted.own or ()) if differ else method
+            check_size(terms.model, whole, front, most=self.policy.max_weights, width=width)
+            model = build_model(terms.model, whole, front, seed=terms.start, width=width)
+            if terms.frozen and terms.frozen != frozen_digest(with_features(front, model)):
                 fix = "both sides must have the same file of it and the same version of torch"
                 raise SettingError("model", terms.model.get("name"), "its frozen part is not the coordinator's", fix)
-            learner = learner_of(model, whole.classes, in_parts=in_parts_)
+            learner = learner_of(model, whole.classes, in_parts=differ)
             if privacy is not None:
-                try_out(learner, privacy, whole)
+                try_out(learner, privacy, whole, front)
+            inner = whole if front is None else self._mapped(front)
             engine = LocalEngine(
-                whole,
+                inner,
                 learner,
                 method,
                 privacy=privacy,
@@ -185,6 +189,16 @@ class Node(AbstractContextManager["Node"]):
             template = method.shared(learner.initial()) if isinstance(method, Parts) else learner.initial()
             self._agreed = {text: _Agreed(engine, template)}  # of the latest run only
         return self._agreed[text]
+
+    def _mapped(self, front: nn.Module) -> Federation:
+        """The holder's records as features, kept in its own folder. This reads records: what fails is not told."""
+        try:
+            x = mapped(front, self.federation.x, folder=self.folder / "features", progress=log.info)
+            return self.federation.with_inputs(x)
+        except Exception as error:
+            log.exception("could not compute features")
+            self._stop(f"features: {type(error).__name__}")
+            raise RefusalError(COULD_NOT) from None
 
     def _prepare_training(self, question: Question, agreed: _Agreed) -> Callable[[], Answer]:
         engine, method = agreed.engine, agreed.engine.algorithm
@@ -253,7 +267,7 @@ class Node(AbstractContextManager["Node"]):
             weights = method.holds(weights, self._settled(question, method)[1])
 
         def judged() -> Answer:
-            said = self.evaluations.judge(learner.whole(weights), learner, self.federation)
+            said = self.evaluations.judge(learner.whole(weights), learner, agreed.engine.federation)
             log.info("evaluation %s of at most %s answered", said.answered, self.policy.evaluations)
             return self._reply(question, records.to_bytes(said))
 
