@@ -17,7 +17,8 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="table1 … table7, figure-lambda, -clip, -sigma, -tradeoff, adaptive, tune-private, tune-nonprivate"
+            help="table1 … table7, figure-lambda, -clip, -sigma, -tradeoff, adaptive, fair, fair-plain, tune-private, "
+            "tune-nonprivate, tune-fair"
         ),
     ],
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; may be repeated.")] = None,
@@ -88,12 +89,11 @@ def _run(
 
 
 def _table1(scale: str, save: Path | None, *, as_json: bool) -> None:
-    from fedfdp.experiments import communication, render
+    from fedfdp.experiments import render
     from fedfdp.experiments.scales import find_scale
+    from fedfdp.experiments.traffic import table1
 
-    chosen = find_scale(scale)
-    rows = communication.communication(chosen)
-    found, block = communication.to_dict(rows, chosen), communication.block(rows, chosen)
+    found, block = table1(find_scale(scale))
     if save is not None:
         _write(save / f"table1-{scale}", found, f"### table1: communication\n\n{render.block_markdown(block)}")
     print(json.dumps(found, indent=1) if as_json else render.block_text(block, width=160), end="")

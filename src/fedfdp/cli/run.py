@@ -93,6 +93,9 @@ def _prepared(source: str | None, overrides: list[str]) -> tuple["Config", "Fede
     from fedfdp.runs.build import federation_of, inner_of
 
     config = configs.load(source or _usual(overrides), overrides).resolved()
+    if config.data.unchecked:
+        names = ", ".join(config.data.unchecked)
+        print(f"fedfdp: not public yet, and not covered by ε: what data.columns says of {names}", file=sys.stderr)
     try:
         with Progress(Console(stderr=True), config.data.source) as say:
             federation = federation_of(config, progress=say)

@@ -92,6 +92,10 @@ class Federation:
         sizes = torch.tensor([len(client.train) for client in self.clients], dtype=torch.float64)
         return sizes / sizes.sum()
 
+    def part(self, client: str) -> "Federation":
+        """The federation whose pool holds this client's records: this one, unless clients' records differ in shape."""
+        return self
+
     def with_inputs(self, x: Tensor) -> "Federation":
         """The same clients and targets over other inputs of the same records, such as their features."""
         clients = tuple(

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from flwr.serverapp import Grid
 
-from fedfdp.core.errors import SettingError
+from fedfdp.algorithms.parts import check_nested, in_parts
+from fedfdp.core.errors import SettingError, nearest
 from fedfdp.core.records import digest
 from fedfdp.engines.flower.accounts import Accounts
 from fedfdp.engines.flower.engine import Arrivals, FlowerEngine
@@ -25,6 +26,7 @@ from fedfdp.engines.flower.terms import Terms, build_model, frozen_digest, learn
 from fedfdp.fairness.performance import Performance
 from fedfdp.features import about, whole
 from fedfdp.features.mapped import digest_of
+from fedfdp.models import Model
 from fedfdp.runs import config as configs
 from fedfdp.runs.assemble import Started, carry_out
 from fedfdp.runs.config import Config
@@ -69,18 +71,26 @@ def coordinate(
     assert config.rounds is not None
     assert config.eval_every is not None
     exchange = Exchange(network.grid, dict(network.ids), network.meter, check=network.check)
-    roster = Roster(tuple(settings.nodes), exchange, name=config.data.source)
+    roster = Roster(tuple(settings.nodes), exchange, name=config.data.source, mixed=config.model.own is not None)
     roster.gather(settings.enough, settings.wait, say=say)
     performance = Performance.of(config.metric)
     performance.check(roster.classes)
     method, privacy = config.algorithm, config.privacy
-    terms = Terms.of(
-        method, config.model, privacy, config.seed, seeded=settings.unsafe_seeded, features=config.features
-    )
+    wanted = _with_widths(config.model, roster)
+    terms = Terms.of(method, wanted, privacy, config.seed, seeded=settings.unsafe_seeded, features=config.features)
     front = terms.front()
     model = build_model(terms.model, roster, front, seed=config.seed)
     terms = replace(terms, frozen=frozen_digest(whole(front, model)))
-    learner = learner_of(model, roster.classes, config.device)
+    differ = wanted.own is not None or wanted.widths is not None
+    learner = learner_of(model, roster.classes, config.device, in_parts=differ)
+    template, narrow = learner.initial(), {}
+    if differ:
+        method = in_parts(method, wanted.own or ())
+        template = method.shared(template)
+        for name, width in (wanted.widths or {}).items():
+            other = learner_of(build_model(terms.model, roster, front, seed=config.seed, width=width), roster.classes)
+            narrow[name] = method.shared(other.initial())
+            check_nested(name, narrow[name], template)
     plan = Plan(
         method,
         privacy,
@@ -101,13 +111,14 @@ def coordinate(
         engine = FlowerEngine(
             roster,
             method,
-            learner.initial(),
+            template,
             privacy=privacy,
             performance=performance,
             terms=terms.to_json(),
             settings=settings,
             arrivals=Arrivals.open(folder / ARRIVALS if folder else None, secrets.token_hex(16), accounts),
             accounts=accounts,
+            narrow=narrow,
         )
         yield Started(engine, engine.evaluator, accounts)
 
@@ -131,6 +142,17 @@ def coordinate(
         about=about(config.features),
     )
     return replace(result, model=whole(front, result.model))
+
+
+def _with_widths(model: Model, roster: Roster) -> Model:
+    """The model with what each node can hold: no more than the config says, no more than the node says."""
+    given = model.widths or {}
+    for name in given:
+        if name not in roster.names:
+            known = nearest(name, roster.names)
+            raise SettingError(f"model.widths.{name}", given[name], f"no such node; {known}")
+    found = {name: min(given.get(name, 1.0), roster.widths.get(name, 1.0)) for name in {**given, **roster.widths}}
+    return replace(model, widths=found) if found else model
 
 
 def _check(config: Config, settings: Flower) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fedfdp.core.errors import RunError, SettingError, nearest
-from fedfdp.experiments.methods import Method, StepSize, plain_methods, private_methods, tuned_lr
+from fedfdp.experiments.methods import Method, StepSize, methods_of, tuned_lr
 from fedfdp.experiments.results import Cell, Found, Results
 from fedfdp.experiments.scales import Scale
 from fedfdp.experiments.specs import Changes, Column, Experiment, Row
@@ -47,7 +47,7 @@ def narrowed(experiment: Experiment, *, datasets: Sequence[str] = (), methods: S
 def open_config(experiment: Experiment, row: Row, column: Column, scale: Scale, seed: int) -> tuple[Config, StepSize]:
     """The settings of a cell with one seed; under privacy the rounds are left open."""
     private = experiment.private
-    methods = private_methods() if private else plain_methods()
+    methods = methods_of(private=private)
     method = methods[methods[row.method].runs_as]
     tuned = tuned_lr(method.key, column.dataset, private=private, scale=scale.name)
     source = scale.source or column.dataset
@@ -169,6 +169,7 @@ def read(store: Store, planned: Planned) -> Found:
         epsilon=seen.get("epsilon"),
         lr=planned.step.lr,
         tuned_on=planned.step.tuned_on,
+        tuned_for=planned.step.tuned_for,
         **{name: seen.get(name) for name in ("accuracy", "psi", "psi_train", "psi_local", "worst_accuracy")},
         seconds=summary["seconds"],
     )

@@ -17,7 +17,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from fedfdp.core.errors import RunError, SettingError
+from fedfdp.core.errors import RunError, SettingError, nearest
 from fedfdp.core.settings import parse
 from fedfdp.features import Features, as_map, shape_after, whole
 from fedfdp.features.mapped import digest_of
@@ -38,7 +38,11 @@ class Task(TypedDict):
 
 
 def load(
-    run: str | Path, model: nn.Module | None = None, *, features: str | Features | nn.Module | None = None
+    run: str | Path,
+    model: nn.Module | None = None,
+    *,
+    features: str | Features | nn.Module | None = None,
+    holder: str | None = None,
 ) -> nn.Module:
     """The trained model of a finished run, in evaluation mode; it takes records as they are, features are part of it.
 
@@ -46,9 +50,11 @@ def load(
         run: the folder of the run.
         model: needed if the run was started in Python with a module of its own; its weights are replaced.
         features: needed if the run was started in Python with a module as its features.
+        holder: whose own model, where the method has personal ones: a client's name, or the file that a node keeps in
+            its folder; None: the released model.
 
     Returns:
-        The module with the released weights.
+        The module with the released weights, or with the holder's.
     """
     folder = RunFolder.find(Path(run))
     task = task_of(folder)
@@ -62,9 +68,10 @@ def load(
             )
         wanted = parse(Model, section, "model")
         inner = shape if front is None else shape_after(front, shape)
-        model = wanted.build(input_shape=inner, outputs=task["outputs"], seed=0)
+        width = (wanted.widths or {}).get(holder or "", 1.0)
+        model = wanted.build(input_shape=inner, outputs=task["outputs"], seed=0, width=width)
     try:
-        model.load_state_dict(_weights(folder))
+        model.load_state_dict(_weights(folder.path / MODEL if holder is None else _own_file(folder, holder)))
     except RuntimeError as error:
         reason = next((line.strip() for line in str(error).splitlines()[1:]), str(error))
         raise RunError(f"{run} holds the weights of another model than {type(model).__name__}: {reason}") from None
@@ -100,13 +107,13 @@ def export(run: Path, file: Path, model: nn.Module | None = None) -> None:
     """Writes the model of a run in the format that the file's ending names, then reads it back and compares."""
     write = _WRITERS.get(file.suffix)
     if write is None:
-        raise SettingError("--to", str(file), f"must end in one of {', '.join(SUFFIXES)}")
+        raise SettingError("--out", str(file), f"must end in one of {', '.join(SUFFIXES)}")
     folder = RunFolder.find(run)
     net, x = load(run, model), _example(task_of(folder))
     try:
         answer = write(net, x, file, folder)
     except OSError as error:
-        raise RunError(f"{file} cannot be written: {error.strerror or error}; give another --to") from None
+        raise RunError(f"{file} cannot be written: {error.strerror or error}; give another --out") from None
     for records in (x, x[:1]):
         with torch.inference_mode():
             right = net(records)
@@ -115,8 +122,20 @@ def export(run: Path, file: Path, model: nn.Module | None = None) -> None:
             raise RunError(f"{file} would not give what the model gives; export it as .safetensors")
 
 
-def _weights(folder: RunFolder) -> dict[str, Tensor]:
-    path = folder.path / MODEL
+def _own_file(folder: RunFolder, holder: str) -> Path:
+    own = folder.own_models()
+    if holder in own:
+        return own[holder]
+    if holder.endswith(".safetensors"):
+        return Path(holder)
+    if not own:
+        method = folder.summary().get("algorithm")
+        allowed = f"{folder.path} keeps no models of holders: its method is {method}"
+        raise SettingError("--holder", holder, allowed, "leave it out, or give the file that a node keeps")
+    raise SettingError("--holder", holder, nearest(holder, own))
+
+
+def _weights(path: Path) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load_file(path)
     except (OSError, safetensors.SafetensorError) as error:
@@ -167,7 +186,7 @@ def _as_onnx(model: nn.Module, x: Tensor, file: Path, folder: RunFolder) -> Answ
     for package in ("onnx", "onnxscript"):
         if importlib.util.find_spec(package) is None:
             fix = "pip install onnx onnxscript, or take .pt2"
-            raise SettingError("--to", str(file), f"needs {package}, which is not installed", fix)
+            raise SettingError("--out", str(file), f"needs {package}, which is not installed", fix)
     with warnings.catch_warnings(), _explained(file):
         warnings.simplefilter("ignore")
         shapes = ({0: torch.export.Dim("records")},)

@@ -156,7 +156,10 @@ class Session:
             self.accounts.sync()
         summary = self._summary()
         self._write_statement()
-        self.learner.load(trainer.released)
+        if self.folder is not None:
+            for name, own in trainer.own.items():
+                self.folder.keep_own(name, self.learner.of(name).state_with(own))
+        self.learner.load(self.learner.whole(trainer.released))
         model = self.learner.model.eval()
         if self.folder is not None:
             self.folder.finish(summary, model.state_dict())
@@ -179,6 +182,7 @@ class Session:
             unit=self.members.unit,
             evaluated=facts.evaluated,
             remarks=facts.remarks,
+            unchecked=tuple(self.folder.config().get("data", {}).get("unchecked", ())),
         )
         self.folder.write(PRIVACY_JSON, made.to_json().encode())
         self.folder.write(PRIVACY_PAGE, made.to_markdown().encode())

@@ -12,7 +12,8 @@ from fedfdp.algorithms.base import Algorithm
 from fedfdp.core import ranges
 from fedfdp.core.errors import SettingError, require
 from fedfdp.core.settings import parse
-from fedfdp.data.schema import PRIVATE, Facts
+from fedfdp.data.columns import PRIVATE
+from fedfdp.data.schema import Facts
 from fedfdp.engines.flower.settings import loopback
 from fedfdp.engines.flower.terms import Terms
 from fedfdp.features import FEATURES
@@ -126,7 +127,7 @@ class NodeData(Facts):
     def _check_used(self) -> None:
         """Refuses a setting that would have no effect; which kind of file takes which is checked when it is read."""
         if self.file is not None:
-            useless, why = {"estimate"}, "no node estimates a range by itself"
+            useless, why = {"estimate", "unchecked"}, "ranges at nodes are public, agreed on beforehand"
         elif self.loader is not None:
             useless, why = _FACTS - {"unit", "classes"}, "a loader gives its arrays as they are to be used"
         else:
@@ -151,9 +152,11 @@ class NodeConfig:
     certificate: str | None = None  # file of the authority's certificate
     plain_text: bool = False  # no TLS: on this machine only
     threads: int | None = None  # None: one per core
+    width: float = 1.0  # the part of the full model's width that this node can hold; 0.5: half of its channels
     policy: Policy = field(default_factory=Policy)  # what the owner allows
 
     def __post_init__(self) -> None:
+        require(0 < self.width <= 1, "width", self.width, "above 0, at most 1", "1 holds the full model")
         near = loopback(self.server.rpartition(":")[0])
         if self.plain_text and not near:
             raise SettingError("plain_text", True, f"only on this machine, not to {self.server}", "use TLS")

@@ -85,10 +85,12 @@ class Terms:
         return None if self.features is None else parse(Features, self.features, "features").build()
 
 
-def build_model(model: dict[str, Any], members: Members, front: nn.Module | None = None, *, seed: int) -> nn.Module:
+def build_model(
+    model: dict[str, Any], members: Members, front: nn.Module | None = None, *, seed: int, width: float = 1.0
+) -> nn.Module:
     """The model of these terms, for records as the members have them; trained weights come with each broadcast."""
     shape, outputs, task = _shape(members, front), members.outputs, task_for(members.classes)
-    made = parse(Model, model, "model").build(input_shape=shape, outputs=outputs, seed=seed)
+    made = parse(Model, model, "model").build(input_shape=shape, outputs=outputs, seed=seed, width=width)
     check_output(made, input_shape=shape, outputs=outputs, task=task, tokens=members.tokens)
     return made
 
@@ -98,7 +100,9 @@ def _shape(members: Members, front: nn.Module | None) -> tuple[int, ...]:
     return members.input_shape if front is None else shape_after(front, members.input_shape)
 
 
-def check_size(model: dict[str, Any], members: Members, front: nn.Module | None = None, *, most: int) -> None:
+def check_size(
+    model: dict[str, Any], members: Members, front: nn.Module | None = None, *, most: int, width: float = 1.0
+) -> None:
     """Raises for a built-in model of more than `most` weights, before any memory is taken for them."""
     wanted = parse(Model, model, "model")
     if ":" in wanted.name:
@@ -106,7 +110,7 @@ def check_size(model: dict[str, Any], members: Members, front: nn.Module | None 
     shape = _shape(members, front)
     with torch.device("meta"):
         whole = replace(wanted, trainable=None)
-        made = whole.build(input_shape=shape, outputs=members.outputs, seed=0)
+        made = whole.build(input_shape=shape, outputs=members.outputs, seed=0, width=width)
     found = sum(parameter.numel() for parameter in made.parameters())
     if found > most:
         raise SettingError("model.arguments", wanted.arguments, f"{found:,} weights, the node allows {most:,}")
@@ -128,5 +132,5 @@ def frozen_digest(model: nn.Module) -> str:
     return digest(frozen, dict(model.named_buffers()))
 
 
-def learner_of(model: nn.Module, classes: int | None, device: str = "cpu") -> Learner:
-    return Learner(model, task_for(classes).loss, device=device)
+def learner_of(model: nn.Module, classes: int | None, device: str = "cpu", *, in_parts: bool = False) -> Learner:
+    return Learner(model, task_for(classes).loss, device=device, in_parts=in_parts)
