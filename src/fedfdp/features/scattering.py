@@ -42,8 +42,8 @@ class Scattering(nn.Module):
         Args:
             opponent: whether red, green and blue become brightness and two differences of colours first; without it the
                 three sets of features are nearly the same. Images with another number of colours stay as they are.
-            mirror: whether an image and its mirror image get the same features, half as many: for things that look alike
-                from both sides, so not for digits.
+            mirror: whether an image and its mirror image get the same features, half as many: for things that look
+                alike from both sides, so not for digits.
             power: moduli are raised to it before the normalisation; 0.5 makes faint structure count more.
             groups: of channels that are normalised together; it divides 81.
         """
