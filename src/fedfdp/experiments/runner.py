@@ -113,7 +113,8 @@ def config_of(experiment: Experiment, row: Row, column: Column, scale: Scale, se
         rounds = math.ceil(rounds * experiment.rounds_share)
         rounds = min(rounds, experiment.most_rounds or rounds)
     config = whole
-    config = replace(config, rounds=rounds, eval_every=max(1, math.ceil(rounds / experiment.looks)))
+    looks = experiment.looks if experiment.targets else min(experiment.looks, scale.most_looks or experiment.looks)
+    config = replace(config, rounds=rounds, eval_every=max(1, math.ceil(rounds / looks)))
     return Planned(row, column, config, step)
 
 
