@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -15,7 +14,7 @@ from rich.table import Table
 
 from fedfdp.fairness.metrics import METRICS, Task, number, shown, told, values_task
 from fedfdp.runs.config import Config
-from fedfdp.runs.folder import RunFolder
+from fedfdp.runs.folder import Json, RunFolder
 from fedfdp.runs.session import Result, Update
 
 LONGEST_NAME = 24
@@ -101,7 +100,7 @@ def _seen(update: Update) -> str:
     return "  ".join(parts)
 
 
-def _lines(summary: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
+def _lines(summary: Json, unit: str) -> list[tuple[str, str]]:
     task: Task = "regression" if summary["task"]["classes"] is None else "classification"
     lines = [
         (told(metric.result or "", summary["metric"]), metric.text(summary.get(metric.name)))

@@ -12,7 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from fedfdp.tuning.grid import Candidate
-    from fedfdp.tuning.halving import Heard, Tuned
+    from fedfdp.tuning.halving import RungReport, Tuned
 
 
 def tune(
@@ -48,7 +48,7 @@ def tune(
     tried = candidates(source, set_ or [], parse_grid(grid) if grid else None, public=public)
     price = _price(tried, public)
     print(price, file=sys.stderr)
-    tuned = halve(tried, root, eta=eta, jobs=jobs, hear=_Teller(tried))
+    tuned = halve(tried, root, eta=eta, jobs=jobs, on_report=_Teller(tried))
     best = chosen({i: tuned.outcomes[i] for i in tuned.finished}, points=points)
     picture.parent.mkdir(parents=True, exist_ok=True)
     plot_tuned(tried, tuned, best, picture)
@@ -81,7 +81,7 @@ class _Teller:
     def __init__(self, tried: list["Candidate"]) -> None:
         self.tried = tried
 
-    def __call__(self, heard: "Heard") -> None:
+    def __call__(self, heard: "RungReport") -> None:
         one = heard.outcome
         came = "failed" if one is None else f"accuracy {one.accuracy:.2%}  Ψ {one.psi:.2e}  worst {one.worst:.1%}"
         rounds = "" if one is None else f" after {one.round} rounds"

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import tomli_w
 
@@ -77,9 +76,9 @@ def prepare(config: Config, settings: Flower, place: Path, names: list[str]) -> 
     )
 
 
-def node_settings(config: Config, settings: Flower, address: str, name: str, part: int) -> dict[str, Any]:
+def node_settings(config: Config, settings: Flower, address: str, name: str, part: int) -> dict[str, object]:
     """A node.toml that allows exactly what the config asks for, and evaluation."""
-    policy: dict[str, Any] = {"evaluate": True, "evaluations": 10**6, "unsafe_seeded": settings.unsafe_seeded}
+    policy: dict[str, object] = {"evaluate": True, "evaluations": 10**6, "unsafe_seeded": settings.unsafe_seeded}
     if config.privacy is None:
         policy["without_privacy"] = True
     else:

@@ -60,7 +60,7 @@ class RunFolder:
         """Whether summary and model are there."""
         return (self.path / SUMMARY).is_file()
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         """What a finished run came to; a RunError where it is not finished."""
         if not self.finished:
             raise RunError(f"{self.path} is not finished; continue it with: fedfdp run --resume {self.path}")

@@ -56,7 +56,7 @@ def load(run: str | Path, model: nn.Module | None = None) -> nn.Module:
         wanted = parse(Model, section, "model")
         model = wanted.build(input_shape=tuple(task["input_shape"]), outputs=task["outputs"], seed=0)
     try:
-        model.load_state_dict(_weights(folder))
+        model.load_state_dict(weights_of(folder))
     except RuntimeError as error:
         reason = next((line.strip() for line in str(error).splitlines()[1:]), str(error))
         raise RunError(f"{run} holds the weights of another model than {type(model).__name__}: {reason}") from None
@@ -90,7 +90,8 @@ def export(run: Path, file: Path, model: nn.Module | None = None) -> None:
             raise RunError(f"{file} would not give what the model gives; export it as .safetensors")
 
 
-def _weights(folder: RunFolder) -> dict[str, Tensor]:
+def weights_of(folder: RunFolder) -> dict[str, Tensor]:
+    """The released weights, by parameter name."""
     path = folder.path / MODEL
     try:
         return safetensors.torch.load_file(path)

@@ -5,7 +5,6 @@ A name with a colon is imported only if the node's owner listed it.
 
 import json
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import nn
@@ -28,9 +27,9 @@ from fedfdp.training.protocols import Members
 class Terms:
     """What rounds are to be computed with. `seed` is None in every real deployment."""
 
-    algorithm: dict[str, Any]
-    model: dict[str, Any]
-    privacy: dict[str, Any] | None
+    algorithm: dict[str, object]
+    model: dict[str, object]
+    privacy: dict[str, object] | None
     seed: int | None
     start: int = 0  # the seed of the model's first weights, which matters where some of them are frozen
     frozen: str = ""  # the digest of what is not trained: that is not sent, and both sides must have the same
@@ -68,7 +67,7 @@ class Terms:
         return None if self.privacy is None else parse(DPSGD, self.privacy, "privacy")
 
 
-def build_model(model: dict[str, Any], members: Members, *, seed: int) -> nn.Module:
+def build_model(model: dict[str, object], members: Members, *, seed: int) -> nn.Module:
     """The model of these terms, for records as the members have them; trained weights come with each broadcast."""
     shape, outputs, task = members.input_shape, members.outputs, task_for(members.classes)
     made = parse(Model, model, "model").build(input_shape=shape, outputs=outputs, seed=seed)
@@ -76,7 +75,7 @@ def build_model(model: dict[str, Any], members: Members, *, seed: int) -> nn.Mod
     return made
 
 
-def check_size(model: dict[str, Any], members: Members, *, most: int) -> None:
+def check_size(model: dict[str, object], members: Members, *, most: int) -> None:
     """Raises for a built-in model of more than `most` weights, before any memory is taken for them."""
     wanted = parse(Model, model, "model")
     if ":" in wanted.name:
