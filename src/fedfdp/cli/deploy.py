@@ -59,7 +59,3 @@ def local(
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr)
-
-
-if __name__ == "__main__":
-    app()

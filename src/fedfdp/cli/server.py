@@ -71,13 +71,3 @@ def _coordinate(source: str, overrides: list[str], out: Path | None, resume: Pat
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr)
-
-
-if __name__ == "__main__":
-    from fedfdp.core.errors import FedFDPError
-
-    try:
-        typer.run(server)
-    except FedFDPError as error:
-        print(f"fedfdp: {error}", file=sys.stderr)
-        sys.exit(2)

@@ -108,7 +108,7 @@ def start_node(
     config: Path, log_file: Path, *, poll: float = 0.1, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
     """A node as a process of its own, which ends when this one does."""
-    command = [sys.executable, "-m", "fedfdp.cli.node", "--config", str(config), "--poll", str(poll)]
+    command = [sys.executable, "-m", "fedfdp", "node", "--config", str(config), "--poll", str(poll)]
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **(environment or {})}
     with open(log_file, "ab") as output:
         return subprocess.Popen(

@@ -91,7 +91,7 @@ def config_of(experiment: Experiment, row: Row, column: Column, scale: Scale, se
         rounds = math.ceil(rounds * experiment.rounds_share)
         rounds = min(rounds, experiment.most_rounds or rounds)
     config = whole
-    config = replace(config, rounds=rounds, eval_every=max(1, math.ceil(rounds / experiment.looks)))
+    config = replace(config, rounds=rounds, eval_every=max(1, math.ceil(rounds / experiment.evaluations)))
     return Planned(row, column, config, step)
 
 
