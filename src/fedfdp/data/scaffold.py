@@ -64,7 +64,7 @@ def scaffold(found: Description, source: str, name: str, choices: Choices) -> st
     entries = [_entry(column, choices) for column in used]
     read = [c.name for c, (_, public) in zip(used, entries, strict=True) if not public]
     lines = [
-        f"# How to train on {source}: check what is marked, then: fedfdp run FILE",
+        f"# How to train on {source}. Look it over: whatever is wrong here is wrong in the model.",
         f"name = {_text(name)}",
         "",
         "[data]",
@@ -80,6 +80,8 @@ def scaffold(found: Description, source: str, name: str, choices: Choices) -> st
     lines += [f"{_key(column.name)} = {entry}" for column, (entry, _) in zip(used, entries, strict=True)]
     lines += ["", "[model]", 'name = "linear"  # or "mlp"', "", "[privacy]"]
     lines += [f"epsilon = {choices.epsilon:g}  # the whole budget of a run; smaller is more private"]
+    if regression:
+        lines += ["", "[algorithm]", "initial_loss = 0.3  # a public guess, for targets that are scaled to [-1, 1]"]
     return "\n".join(lines) + "\n"
 
 

@@ -37,7 +37,7 @@ def private_methods() -> dict[str, Method]:
         Method("scaffold", "SCAFFOLD", {"name": "scaffold"}, same_as="fedavg"),
         Method("fedprox", "FedProx", {"name": "fedprox"}, same_as="fedavg"),
         Method("feddyn", "FedDyn", {"name": "feddyn"}),
-        Method("ali-dpfl", "ALI-DPFL", {"name": "ali_dpfl"}, privacy={"accountant": "rdp"}),
+        Method("ali-dpfl", "ALI-DPFL", {"name": "ali_dpfl"}, privacy={"accountant": "rdp", "sigma": 2.0}),
         Method("qffl", "q-FFL", {"name": "qffl"}),
         Method("fedfdp-paper", "FedFDP `paper`", _algorithm(PAPER_PRESET), baseline=False),
         Method("fedfdp", "FedFDP ours", _algorithm(OUR_PRESET), baseline=False),
@@ -86,12 +86,14 @@ class StepSize:
     tuned_for: str
 
 
-def tuned_lr(method: str, dataset: str, *, private: bool) -> StepSize:
+def tuned_lr(method: str, dataset: str, *, private: bool, scale: str = "small") -> StepSize:
     """The method's own best η on the data set; where it was not tuned there, on the nearest one that it was.
 
-    A method that was tuned nowhere takes FedAvg's.
+    A method that was tuned nowhere takes FedAvg's. At the scale `laptop` models are others than at the rest, and so
+    are step sizes.
     """
-    tables = _tables(TUNED)["private" if private else "nonprivate"]
+    kind = "private" if private else "nonprivate"
+    tables = _tables(TUNED)[f"{kind}-laptop" if scale == "laptop" else kind]
     order = [dataset, *(("fashion-mnist", "mnist") if dataset == "cifar10" else ("mnist",))]
     for key in (method, "fedavg"):
         for tuned_on in order:
