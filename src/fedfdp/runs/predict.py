@@ -45,14 +45,19 @@ class Predictions:
 
 
 def predict(
-    run: str | Path, file: str | Path, model: nn.Module | None = None, *, ignore: Sequence[str] = ()
+    run: str | Path,
+    file: str | Path,
+    model: nn.Module | None = None,
+    *,
+    holder: str | None = None,
+    ignore: Sequence[str] = (),
 ) -> Predictions:
-    """Applies the run's model to a file like those that it was trained on, with or without labels.
+    """Applies the run's model, or a holder's own, to a file like those that it was trained on, labels or not.
 
     `ignore` names columns of a table that the model was trained without.
     """
     folder = RunFolder.find(Path(run))
-    task, net = task_of(folder), load(run, model)
+    task, net = task_of(folder), load(run, model, holder=holder)
     x, means = _inputs(folder, Path(file), ignore)
     _check(Path(file), x, task)
     x = x.long() if task["tokens"] else x.float()
