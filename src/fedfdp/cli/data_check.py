@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fedfdp.algorithms import Algorithm
     from fedfdp.data.files.describe import Description
     from fedfdp.data.validation import Review
@@ -63,10 +65,18 @@ def _reviewed(source: str, overrides: list[str]) -> "Review":
         config.privacy,
         step=step,
         default_lr=_default_lr(config.algorithm),
-        advice=config.algorithm.advice(federation.classes),
+        advice=[*config.algorithm.advice(federation.classes), *_unchecked(config.data.unchecked or ())],
         columns=columns,
         names=class_names(config.data),
     )
+
+
+def _unchecked(names: "Sequence[str]") -> list[str]:
+    """That facts which were read from the records are still in the config."""
+    if not names:
+        return []
+    read = f"what data.columns, classes or target say of {', '.join(names)} was read from the records (data.unchecked)"
+    return [f"{read}: replace each by a public fact, then take its name off that list"]
 
 
 def _default_lr(algorithm: "Algorithm") -> float | None:
