@@ -9,9 +9,9 @@ from pathlib import Path
 from fedfdp.core.errors import RunError
 from fedfdp.core.records import Weights, digest
 from fedfdp.runs import config as configs
-from fedfdp.runs.build import federation_of, model_of
-from fedfdp.runs.folder import RunFolder
-from fedfdp.runs.released import weights_of
+from fedfdp.runs.build import federation_of, inner_of, model_of
+from fedfdp.runs.folder import MODEL, RunFolder
+from fedfdp.runs.released import read_weights
 from fedfdp.theory.estimates import RECORDS, Estimates, estimate
 
 
@@ -35,13 +35,13 @@ def estimates_of(path: Path, *, records: int = RECORDS, clip: float | None = Non
     identity = folder.identity()
     if identity["data"] != federation.fingerprint() or identity["weights"] != digest(first):
         raise RunError(f"{path} was made of other records or a model of another make; estimate on the same ones")
-    final = weights_of(folder)
+    final = read_weights(folder.path / MODEL)
     privacy = config.privacy
     if privacy is not None and clip is not None:
         privacy = replace(privacy, clip=clip)
     return estimate(
         model,
-        federation,
+        inner_of(config, federation),
         first=first,
         final=Weights.of({name: final[name] for name in first}),
         algorithm=config.algorithm,

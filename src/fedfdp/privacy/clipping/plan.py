@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fedfdp.core.errors import SettingError
 from fedfdp.core.identity import remembered
 from fedfdp.privacy.clipping.agreement import same_gradients, same_losses, stored
-from fedfdp.privacy.clipping.by_rules import Proven, proven_pass, rules_pass
+from fedfdp.privacy.clipping.by_rules import Proven, measured_pass, proven_pass
 from fedfdp.privacy.clipping.deterministic import Deterministic
 from fedfdp.privacy.clipping.job import Job, LossFn
 from fedfdp.privacy.clipping.made_up import made_up_weights, records_for
@@ -119,10 +119,9 @@ def examine(job: Job, x: Tensor, y: Tensor, state: State | None = None) -> tuple
         for channels_last in (True, False):
             try:
                 proven = proven_pass(job, x, y, channels_last=channels_last)
-                together, found = rules_pass(job, x, y, proven)
+                (together, found), held = measured_pass(job, x, y, proven)
                 same_losses(losses, together)
                 same_gradients(reference, found)
-                held = proven.held + sum(c.held for c in found)
                 return Plan("rules", proven, held // len(x), state=state), certain
             except Exception as error:  # the model itself runs, as the reference shows: there is another way
                 reasons.append(_first_line(error))
