@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
+from urllib.parse import quote, unquote
 
 import safetensors.torch
 import tomli_w
@@ -23,10 +24,17 @@ from fedfdp.core.errors import RunError
 
 CONFIG, METRICS, CHECKPOINT = "config.toml", "metrics.jsonl", "checkpoint"
 SUMMARY, MODEL, LEDGER, IDENTITY = "summary.json", "model.safetensors", "ledger.jsonl", "run.json"
+JOINING = "joining.json"  # whether the holders are better off than alone
+OWN = "own"  # the folder of the clients' own models, where a method has them
 PRIVACY_JSON, PRIVACY_PAGE, CLIENTS = "privacy.json", "privacy.md", "clients.json"
 
 Json: TypeAlias = dict[str, Any]  # what a file of JSON or TOML holds
 R = TypeVar("R")
+
+
+def own_file(client: str) -> str:
+    """Where a client's own model is kept; what a file system may not take in a name is written as %xx."""
+    return f"{OWN}/{quote(client, safe=' ')}.safetensors"
 
 
 class RunFolder:
@@ -74,6 +82,10 @@ class RunFolder:
         """The privacy statement; None where there is no privacy, or none was written yet."""
         return self._json(PRIVACY_JSON) if (self.path / PRIVACY_JSON).is_file() else None
 
+    def joining(self) -> Json | None:
+        """Each holder with the run's model and with its own; None where it was not compared."""
+        return self._json(JOINING) if (self.path / JOINING).is_file() else None
+
     def metrics(self) -> list[Json]:
         """One entry per evaluation; a torn last line, of a run that was killed while writing it, is passed over."""
         path = self.path / METRICS
@@ -83,6 +95,11 @@ class RunFolder:
             with contextlib.suppress(json.JSONDecodeError):
                 found.append(json.loads(line))
         return found
+
+    def own_models(self) -> dict[str, Path]:
+        """The clients that have a model of their own, each with its file."""
+        found = sorted((self.path / OWN).glob("*.safetensors"))
+        return {unquote(path.name.removesuffix(".safetensors")): path for path in found}
 
     def _json(self, name: str) -> Json:
         try:
@@ -180,6 +197,11 @@ class RunFolder:
         """Drops evaluations later than the checkpoint: they are made again."""
         kept = [json.dumps(entry) + "\n" for entry in self.metrics() if entry["round"] <= round]
         self.write(METRICS, "".join(kept).encode())
+
+    def keep_own(self, client: str, weights: dict[str, Tensor]) -> None:
+        """Writes a client's own model."""
+        (self.path / OWN).mkdir(exist_ok=True)
+        self.write(own_file(client), safetensors.torch.save(weights))
 
     def finish(self, summary: Json, weights: dict[str, Tensor]) -> None:
         """Writes the model, then the summary, which marks the run as finished."""
