@@ -71,6 +71,12 @@ def plan_for(job: Job, x: Tensor, y: Tensor) -> Plan:
     return known[key]
 
 
+def path_of(model: nn.Module) -> tuple[str, str]:
+    """The way that a model was last found to go, and why not by rules; empty where it was not examined."""
+    plans = list(_plans.get(model, {}).values())
+    return (plans[-1].how, plans[-1].reason) if plans else ("", "")
+
+
 def _identified(loss_fn: LossFn) -> object:
     """What a loss function computes: a partial that is made anew at every step is still the same loss."""
     if isinstance(loss_fn, functools.partial):

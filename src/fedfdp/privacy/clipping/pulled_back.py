@@ -75,6 +75,8 @@ def _starts(value: Tensor, tape: Tape) -> list[tuple[Tensor, Reference]]:
         if leaf is not None and id(leaf) in tape.starts:
             found[id(leaf)] = (leaf, tape.starts[id(leaf)])
         ahead.extend([function for function, _ in node.next_functions])
+    if not found:
+        raise UnsupportedError("a value made of parameters alone cannot be followed back to them")
     return list(found.values())
 
 

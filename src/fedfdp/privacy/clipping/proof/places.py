@@ -27,6 +27,13 @@ class Rows(NamedTuple):
         apart = tensor.reshape(*left, self.before, records, self.after, *right)
         return apart.select(self.dim + 1, record).reshape(*left, self.before * self.after, *right)
 
+    def repeat(self, part: Tensor, records: int) -> Tensor:
+        """The tensor in which every record is this one, as `take` gives it."""
+        left, right = part.shape[: self.dim], part.shape[self.dim + 1 :]
+        apart = part.reshape(*left, self.before, 1, self.after, *right)
+        whole = apart.expand(*left, self.before, records, self.after, *right)
+        return whole.reshape(*left, self.before * records * self.after, *right)
+
     def first(self, tensor: Tensor, records: int) -> Tensor:
         """(B, …): each record as `take` gives it, one after the other."""
         if self == (0, 1, 1):

@@ -19,7 +19,7 @@ from fedfdp.privacy.clipping.proof.calls import (
     references,
     same_numbers,
 )
-from fedfdp.privacy.clipping.proof.functions import SHAPE_ONLY, condition
+from fedfdp.privacy.clipping.proof.functions import SHAPE_ONLY, UNREPEATABLE, condition
 from fedfdp.privacy.clipping.proof.places import Meeting, Mixed, Order, Place, Reference, Rows
 from fedfdp.privacy.clipping.proof.steps import step_of
 from fedfdp.privacy.clipping.proof.tracer import Tracer
@@ -134,7 +134,8 @@ class _Proof:
         if all(reference in read for reference in call.made) and not call.changed:
             return  # it gives an argument as it is
         places = self._find(call, key, shapes, name, read, with_records)
-        if name not in SHAPE_ONLY and any(reference in self.touched for reference in read):
+        drawn = name.removesuffix("_") in UNREPEATABLE and any(place is not None for place in places)
+        if drawn or (name not in SHAPE_ONLY and any(reference in self.touched for reference in read)):
             self.touched.update(call.made)
             for reference in call.changed:
                 self._touch(reference)
@@ -187,6 +188,10 @@ class _Proof:
         if met is None or not met(call, [place for r in read if isinstance(place := self.places.get(r), Rows)]):
             return [Mixed(f"{name}: not known to keep records apart")] * len(expected)
         tried = Trial(call, key, {r: (self.one.samples[r], self.places.get(r)) for r in read})
+        if not _grows(expected) and not any(reference in self.touched for reference in read) and not call.changed:
+            # No number of a record is read: what the records share, such as a line of a table made for all of them.
+            place = None if tried.is_fixed() else Mixed(f"{name}: depends on how many records there are")
+            return [place] * len(expected)
         same = self._same_trial(call, key, expected, read)
         if same is None:
             return tried.places(expected)

@@ -56,6 +56,23 @@ class Trial:
         assert fitting is not None
         return [places[0] if places else bad for places in fitting]
 
+    def is_fixed(self) -> bool:
+        """Whether the call gives the same for any number of records that are all alike: what they share, then."""
+        chance = np.random.default_rng(0)
+        for draw, most in itertools.product(_DRAWS, (8, 2, 0)):
+            values = {r: self._drawn(r, draw, most, chance, 1.0, constants=False) for r in self.read}
+            alone = self._alone(values, 0)
+            alike = {
+                r: place.repeat(alone[r], MANY) if isinstance(place, Rows) else alone[r]
+                for r, (_, place) in self.read.items()
+            }
+            try:
+                one, many = self._run(1, alone), self._run(MANY, alike)
+            except Exception:  # a function may refuse numbers outside its domain: others may do
+                continue
+            return all(a.shape == b.shape and _close(a, b) for a, b in zip(one, many, strict=True))
+        return False
+
     def _results(self, number: int) -> tuple[list[Tensor], list[list[Tensor]]] | Mixed:
         """The results for many records and for some of them alone, on random numbers that the function accepts."""
         chance = np.random.default_rng(number)
