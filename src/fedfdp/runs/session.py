@@ -20,6 +20,7 @@ from torch import nn
 from fedfdp.algorithms import algorithm_name
 from fedfdp.core import weights
 from fedfdp.core.errors import FedFDPError, RunError
+from fedfdp.fairness.metrics import by_class
 from fedfdp.models.learner import Learner
 from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json, RunFolder
 from fedfdp.runs.statement import statement
@@ -111,16 +112,14 @@ class Session:
         if self.accounts is not None:
             self.accounts.sync()
         clients = step.evaluation.clients
-        entry = {
+        entry: Json = {
             "round": step.round,
             **{name: _finite(value) for name, value in step.evaluation.measures.items()},
             "epsilon": self._epsilon(final=False),
-            "clients": {
-                "loss": [_finite(v) for v in clients.losses.tolist()],
-                "accuracy": [_finite(v) for v in clients.accuracies.tolist()],
-                **{name: [_finite(v) for v in found.tolist()] for name, found in clients.of_outputs.items()},
-            },
+            "clients": {name: [_finite(v) for v in found.tolist()] for name, found in clients.by_client().items()},
         }
+        if (classes := by_class(clients.answers)) is not None:
+            entry["classes"] = classes
         self.history.append(entry)
         if self.folder is not None:
             self.folder.append_metrics(entry)
@@ -204,6 +203,7 @@ class Session:
                 "classes": members.classes,
                 "outputs": members.outputs,
                 "tokens": members.tokens,
+                "class_names": list(members.labels),
             },
             "metric": self.trainer.evaluator.performance.name,
             "evaluation_share": round(self.trainer.evaluating / max(progress.seconds, 1e-9), 4),

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedfdp.algorithms.base import Broadcast, Upload
 from fedfdp.core.records import Weights
 from fedfdp.fairness.metrics import ClientResults
@@ -51,6 +54,10 @@ class Members(Protocol):
     @property
     def outputs(self) -> int:
         """How many values a model gives for a record."""
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """What the classes are called, in the order of their numbers; empty where it is not known here."""
 
     @property
     def before(self) -> Sequence[Event]:
@@ -98,6 +105,9 @@ class Evaluator(Protocol):
 
     def train(self, weights: Weights) -> ClientResults:
         """On the training records."""
+
+    def alone(self) -> Mapping[str, NDArray[np.float64]]:
+        """By the metric's name: what each client's own model reaches, as far as it is known here."""
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,11 @@ class Roster:
         return self.like.classes
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """Nothing: nodes agree on how many classes there are, not on what they are called."""
+        return ()
+
+    @property
     def outputs(self) -> int:
         return self.like.outputs
 
