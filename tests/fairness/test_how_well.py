@@ -9,6 +9,7 @@ from sklearn import metrics as theirs
 from fedfdp.fairness.metrics import Answers, ClientResults, by_class, measures
 from fedfdp.fairness.metrics.answers import MOST_CONFUSED, MOST_NAMED, auc
 from fedfdp.fairness.metrics.intervals import wilson
+from fedfdp.fairness.metrics.verdict import verdict
 
 NAMES = ("no", "yes", "perhaps")
 
@@ -60,6 +61,7 @@ def test_a_model_that_always_says_the_same_is_seen_through():
     assert found["auc"] == 0.5
     assert by_class(always) == {
         "names": ["no", "yes"],
+        "constant": "no",
         "records": [91, 9],
         "recall": [1.0, 0.0],
         "precision": [0.91, None],
@@ -127,3 +129,26 @@ def test_every_clients_interval_is_kept_and_the_whole_has_one():
     assert [found["worst_accuracy_low"], found["worst_accuracy_high"]] == pytest.approx(ends)
     assert kept["accuracy_low"][:2] == pytest.approx(wilson([0.5, 0.9], [4, 400])[0])
     assert np.isnan(kept["accuracy_high"][2])
+
+
+def said(**values):
+    classes = {"constant": "no", "records": [91, 9]}
+    return verdict(
+        {"classes": classes, "accuracy_low": 0.88, "accuracy_high": 0.95, "baseline_accuracy": 0.91} | values
+    )
+
+
+def test_what_is_said_of_a_constant_model_of_few_records_and_of_a_good_one():
+    assert said(accuracy=0.91) == [
+        "the model is no better than always answering 'no', which gives 91.00%: look at balanced accuracy and AUC"
+    ]
+    assert said(accuracy=0.92) == [
+        "100 test records do not show that the model is better than always answering 'no', which gives 91.00%"
+    ]
+    assert said(accuracy=0.97, accuracy_low=0.92, accuracy_high=0.99) == []
+    (few,) = said(accuracy=0.95, accuracy_low=0.7, accuracy_high=0.99, baseline_accuracy=0.5)
+    assert few == "few test records: the accuracy may be anything from 70% to 99% (95 % interval)"
+    assert verdict({"rmse": 9.0, "baseline_rmse": 8.0}) == [
+        "the model is no better than always answering the mean, which has an RMSE of 8"
+    ]
+    assert verdict({"rmse": 7.0, "baseline_rmse": 8.0}) == verdict({"accuracy": 0.5}) == []

@@ -76,12 +76,16 @@ class Answers:
 
 
 def by_class(answers: Answers | None) -> dict[str, object] | None:
-    """What is kept class by class: names, records, recall, precision and, of few classes, the confusion matrix."""
+    """What is kept class by class: names, records, recall, precision and, of few classes, the confusion matrix.
+
+    `constant` is the class that is most frequent among the training records.
+    """
     if answers is None or not 0 < len(answers.names) <= MOST_NAMED:
         return None
     whole = len(answers.names) <= MOST_CONFUSED
     return {
         "names": list(answers.names),
+        "constant": answers.names[int(answers.constant)],
         "records": answers.confusion.sum(1).tolist(),
         "recall": [None if math.isnan(value) else value for value in answers.recall.tolist()],
         "precision": [None if math.isnan(value) else value for value in answers.precision.tolist()],
