@@ -15,8 +15,9 @@ from fedfdp.report.section import Json
 from fedfdp.report.sections import SECTIONS
 from fedfdp.runs.folder import RunFolder
 
-# The page's one script: what all sections use, the sections, and what puts them together.
-SCRIPTS = ("base.js", "metrics.js", "table.js", "scale.js", "figure.js", "lines.js", "by_client.js")
+# The page's one script: the charting library, what all sections use, the sections, and what puts them together.
+LIBRARY = "vendor/plot.js"
+SCRIPTS = ("base.js", "metrics.js", "table.js", "chart.js", "figure.js", "lines.js", "by_client.js")
 LAST_SCRIPT = "page.js"
 PAGE = "report.html"
 STYLES = ("page.css", "chart.css", "parts.css")
@@ -46,7 +47,7 @@ def render(facts: Json) -> str:
     """The page that shows these facts."""
     style = "".join(map(_asset, STYLES))
     sections = [f"{{\n{section.drawing()}}}\n" for section in SECTIONS]  # a block each: their names do not meet
-    parts = [*map(_asset, SCRIPTS), *sections, _asset(LAST_SCRIPT)]
+    parts = [_asset(LIBRARY), *map(_asset, SCRIPTS), *sections, _asset(LAST_SCRIPT)]
     script = '"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n"
     return _PAGE.format(
         title=html.escape(_title(facts)),

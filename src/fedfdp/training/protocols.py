@@ -56,15 +56,15 @@ class Members(Protocol):
         """How many values a model gives for a record."""
 
     @property
-    def labels(self) -> Sequence[str]:
-        """What the classes are called, in the order of their numbers; empty where it is not known here."""
-
-    @property
     def before(self) -> Sequence[Event]:
         """What every client released before round 0."""
 
     def holdings(self) -> Mapping[str, object]:
         """Who holds how many records, as far as it is known here: what clients.json holds."""
+
+
+Own = Mapping[str, Weights]  # the models of clients that have one of their own, by name
+NOBODY: Own = MappingProxyType({})
 
 
 class Account(Protocol):
@@ -100,10 +100,10 @@ class Evaluator(Protocol):
 
     performance: Performance  # the metric whose variance over clients is Ψ
 
-    def test(self, weights: Weights) -> ClientResults:
-        """On the test records; results are in the order of `Members.names`."""
+    def test(self, weights: Weights, own: Own = NOBODY) -> ClientResults:
+        """On the test records; results are in the order of `Members.names`. Clients may have weights of their own."""
 
-    def train(self, weights: Weights) -> ClientResults:
+    def train(self, weights: Weights, own: Own = NOBODY) -> ClientResults:
         """On the training records."""
 
     def alone(self) -> Mapping[str, NDArray[np.float64]]:
@@ -126,6 +126,7 @@ class Engine(Protocol):
     unable: Collection[str] = frozenset()  # the clients that could not pay when they were last asked
     local_losses: Mapping[str, float] = MappingProxyType({})  # of the clients' own models, where a round was watched
     saves_every_round: bool = False  # True if repeating a round costs more than a checkpoint
+    keeps_memories: bool = True  # False where what clients remember, their own models too, stays with them
     charges_here: bool = True  # False where clients elsewhere keep their ledgers, and say what they have spent
 
     @abstractmethod

@@ -27,7 +27,6 @@ function curveFigures(all, { linesOf, limits = {}, hidden, ownLegend = false }) 
       kind,
       log: curve.log,
       zero: curve.zero,
-      within: kind === "percent" ? [0, 1] : curve.zero ? [0, Infinity] : undefined,
       limit: limits[name] || null,
       xLabel: "round",
       hidden,
