@@ -20,7 +20,7 @@ from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.store import Store, find_runs
 from fedfdp.runs.sweep import RunProgress, sweep
 from fedfdp.runs.tables import write_table
-from fedfdp.runs.tracking import check_tracking, flat, tracker
+from fedfdp.runs.tracking import check_tracking, flat, recalls, tracker
 from fedfdp.tuning.grid import Candidate
 from fedfdp.tuning.halving import tune
 
@@ -249,7 +249,19 @@ def test_measures_go_to_the_tracker_at_every_evaluation(tmp_path, monkeypatch):
     accuracies = [(name, value, step) for name, value, step in logged if name == "accuracy"]
     assert accuracies == [("accuracy", entry["accuracy"], entry["round"]) for entry in run.metrics()]
     assert [step for _, _, step in accuracies] == [2, 4]
+    recalls = {name: value for name, value, step in logged if name.startswith("recall/") and step == 4}
+    classes = run.summary()["classes"]
+    assert recalls == {
+        f"recall/{k}": v for k, v in zip(classes["names"], classes["recall"], strict=True) if v is not None
+    }
+    assert ("balanced_accuracy", run.summary()["balanced_accuracy"], 4) in logged
     assert logged[-1][0] == "closed"
+
+
+def test_class_names_become_names_that_trackers_take():
+    entry = {"classes": {"names": ["a/b: c", "né"], "recall": [0.5, None]}}
+    assert recalls(entry) == {"recall/a_b_ c": 0.5}
+    assert recalls({"accuracy": 1.0}) == {}
 
 
 def test_flat_settings():
