@@ -15,6 +15,7 @@ COMMANDS = {
     "export": "fedfdp.cli.export:export",
     "predict": "fedfdp.cli.predict:predict",
     "report": "fedfdp.cli.report:report",
+    "watch": "fedfdp.cli.watch:watch",
     "plan": "fedfdp.cli.plan:plan",
     "audit": "fedfdp.cli.audit:audit",
     "bench": "fedfdp.cli.bench:bench",
