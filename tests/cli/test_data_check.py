@@ -152,32 +152,33 @@ def test_a_check_of_a_file_of_which_nothing_is_known(fedfdp, files):
     code, out, _ = fedfdp("data", "check", "holders.csv", "--json")
     found = json.loads(out)
     assert (code, found["records"]) == (0, 341)
-    assert [(f["name"], f["type"], f["different"]) for f in found["found"]] == [
-        ("hospital", "string", 3),
-        ("age", "int64", 13),
-        ("sex", "string", 2),
-        ("stay", "double", 13),
-        ("readmitted", "string", 2),
+    assert [(f["name"], f["kind"], f["different"]) for f in found["columns"]] == [
+        ("hospital", "text", 3),
+        ("age", "number", 21),
+        ("sex", "text", 2),
+        ("stay", "number", 21),
+        ("readmitted", "text", 2),
     ]
-    assert '"age" = [low, high]' in found["settings"]
+    assert 'holder = "hospital"' in found["settings"]
+    assert "age = [0, 100]" in found["settings"]
     with open(files / "notes.csv", "w") as file:
-        file.write("town,note\n" + "".join(f"oslo,patient {i}\n" for i in range(20)))
+        file.write("town,note,ill\n" + "".join(f"oslo,patient {i},{i % 2}\n" for i in range(30)))
     settings = json.loads(fedfdp("data", "check", "notes.csv", "--json")[1])["settings"]
-    assert 'ignore = ["note"]' in settings
-    assert '"note" =' not in settings
+    assert 'ignore = ["town", "note"]  # town: always the same; note: names a row' in settings
+    assert "note =" not in settings
     text = fedfdp("data", "check", "holders.csv")[1]
     assert text.startswith(NOTICE)
-    assert "come from public knowledge, not from this file" in text
+    assert "# NOT PUBLIC YET" in text
 
 
 def test_a_check_of_archives_and_folders(fedfdp, files):
     np.savez(files / "d.npz", x=np.zeros((5, 2)), y=np.zeros(5))
     found = json.loads(fedfdp("data", "check", "d.npz", "--json")[1])
-    assert (found["records"], found["found"][0]["type"]) == (5, "float64 (5, 2)")
+    assert (found["records"], found["parts"][0]["type"]) == (5, "float64 (5, 2)")
     (files / "folder").mkdir()
     (files / "d.npz").rename(files / "folder" / "north.npz")
     found = json.loads(fedfdp("data", "check", "folder", "--json")[1])
-    assert (found["records"], found["found"][0]["name"]) == (5, "north.npz")
+    assert (found["records"], found["parts"][0]["name"]) == (5, "north.npz")
 
 
 def test_a_check_of_a_dataset_by_name(fedfdp):

@@ -13,7 +13,7 @@ from fedfdp.experiments.specs import Column, experiments, find
 from fedfdp.runs.store import Store, short_hash
 
 PRIVATE_TABLES = ("table3", "table5", "table6", "table7")
-SMALL, SMOKE, FULL = (SCALES[name] for name in ("small", "smoke", "full"))
+SMALL, SMOKE, FULL = (SCALES[name] for name in ("small", "smoke", "paper"))
 
 
 def planned(name: str, row: str, label: str, scale=SMALL, seed: int = 0) -> Planned:

@@ -31,7 +31,9 @@ def check(
         from fedfdp.data.files.describe import describe
 
         description = describe(Path(source))
-        found, show = dataclasses.asdict(description), partial(_show_description, description)
+        settings = _scaffold(description)
+        found = {**dataclasses.asdict(description), "settings": settings}
+        show = partial(_show_description, description, settings)
     if as_json:
         print(json.dumps({"notice": NOTICE, **found}))
     else:
@@ -100,16 +102,29 @@ def _show_review(found: "Review") -> None:
         print(f"- {line}")
 
 
-def _show_description(found: "Description") -> None:
+def _scaffold(found: "Description") -> str:
+    """A run.toml for it; empty where it is no table."""
+    from fedfdp.data.scaffold import guessed, scaffold
+
+    path = Path(found.path)
+    return scaffold(found, path.name, path.name.split(".")[0], guessed(found.columns)) if found.columns else ""
+
+
+def _show_description(found: "Description", settings: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from fedfdp.data.files.profile import FEW
+
     console = Console()
     console.print(f"{found.path}: {found.records:,} records", style="bold", highlight=False, soft_wrap=True)
-    table = Table("name", "type", "missing", "different values", box=None, pad_edge=False)
-    for entry in found.found:
-        many = "" if entry.different is None else f"{entry.different}" if entry.different <= 12 else "more than 12"
-        table.add_row(entry.name, entry.type, f"{entry.missing:,}", many)
+    table = Table("name", "type", *(["missing", "different values"] if found.columns else []), box=None, pad_edge=False)
+    for part in found.parts:
+        table.add_row(part.name, part.type)
+    for column in found.columns:
+        many = f"{column.different}" if column.different <= FEW else f"more than {FEW}"
+        table.add_row(column.name, column.kind, f"{column.missing:,}", many)
     console.print(table)
-    print("a start for run.toml; ranges and categories come from public knowledge, not from this file:\n")
-    print(found.settings)
+    if settings:
+        print("a run.toml for it, with a guess at holder and label; `fedfdp init` asks for them and writes the file:\n")
+        print(settings)

@@ -10,6 +10,7 @@ from fedfdp.core.importing import imported
 
 # A command's name, and its function; or the Typer of a command that has commands below it. In the order of --help.
 COMMANDS = {
+    "init": "fedfdp.cli.init:init",
     "run": "fedfdp.cli.run:run",
     "show": "fedfdp.cli.show:show",
     "export": "fedfdp.cli.export:export",

@@ -6,7 +6,7 @@ It copies no records until a batch is taken, and refuses records that cannot be 
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -91,6 +91,17 @@ class Federation:
         """p_i = n_i / Σ n_j over the training records, float64."""
         sizes = torch.tensor([len(client.train) for client in self.clients], dtype=torch.float64)
         return sizes / sizes.sum()
+
+    def part(self, client: str) -> "Federation":
+        """The federation whose pool holds this client's records: this one, unless clients' records differ in shape."""
+        return self
+
+    def with_inputs(self, x: Tensor) -> "Federation":
+        """The same clients and targets over other inputs of the same records, such as their features."""
+        clients = tuple(
+            ClientData(client.name, replace(client.train, x=x), replace(client.test, x=x)) for client in self.clients
+        )
+        return replace(self, clients=clients, x=x)
 
     def class_counts(self, part: Part = "train") -> NDArray[np.int64]:
         """How many records of each class each client holds: (clients, classes)."""

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedfdp.core.errors import DataError
+from fedfdp.data.columns import PRIVATE, Range
 from fedfdp.data.dataset import Dataset
 from fedfdp.data.federation import Federation
 from fedfdp.data.files.paths import inside
@@ -19,7 +20,7 @@ from fedfdp.data.files.read import FileRecords, Say, read_records, read_unscaled
 from fedfdp.data.files.source import label_of
 from fedfdp.data.partition import How, by_owner, deal
 from fedfdp.data.private_ranges import Wanted, counts, ranges, released
-from fedfdp.data.schema import PRIVATE, Estimate, Facts, Range
+from fedfdp.data.schema import Estimate, Facts
 from fedfdp.data.split import PARTITION, SPLIT, split, stream, subsample
 from fedfdp.privacy.noise.randomness import Randomness
 

@@ -6,18 +6,20 @@ It reads private records as they are. What it says, with advice, is for the hold
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedfdp.data.columns import Categorical, Column, Dated, Numeric, plainest
 from fedfdp.data.federation import Federation
-from fedfdp.data.files import encode
+from fedfdp.data.files import dates
+from fedfdp.data.files.cells import Place, distinct, numbers
 from fedfdp.data.files.discover import sources_of
-from fedfdp.data.files.encode import Place
 from fedfdp.data.files.tables import TableSource
-from fedfdp.data.schema import Categorical, Facts, Numeric, plainest
+from fedfdp.data.schema import Facts
 from fedfdp.privacy.accounting import Event, delta_warning, max_count
 from fedfdp.privacy.dpsgd import DPSGD
 
@@ -112,26 +114,34 @@ def review_columns(facts: Facts, path: Path) -> list[ColumnReview]:
             kinds[column.name] = _kind(column)
         for batch in source.table.pieces({c.name: isinstance(c, Numeric) for c in source.columns}):
             for column in source.columns:
-                place = Place(str(source.path), column.name)
+                place = Place(str(source.path), column.name, missing=facts.missing_texts)
                 missing, outside = _off(column, batch.column(column.name), place)
                 total = found.setdefault(column.name, [0, 0, 0])
                 found[column.name] = [total[0] + missing, total[1] + outside, total[2] + len(batch)]
     return [ColumnReview(name, kinds[name], *numbers) for name, numbers in found.items()]
 
 
-def _kind(column: Numeric | Categorical) -> str:
+def _kind(column: Column) -> str:
     if isinstance(column, Categorical):
         return f"{len(column.categories)} categories" + (" and others" if column.other else "")
+    if isinstance(column, Dated):
+        ends = column.range and (f"{_date(end, column.clock)}" for end in column.range)
+        return ", ".join([*([f"[{', '.join(ends)}]"] if ends else []), *column.cycles])
     return "range private" if column.range is None else f"[{column.range[0]:g}, {column.range[1]:g}]"
 
 
-def _off(column: Numeric | Categorical, values: object, place: Place) -> tuple[int, int]:
+def _date(seconds: float, clock: bool) -> str:
+    at = datetime.fromtimestamp(seconds, UTC)
+    return at.strftime("%H:%M" if clock else "%Y-%m-%d")
+
+
+def _off(column: Column, values: object, place: Place) -> tuple[int, int]:
     if isinstance(column, Categorical):
-        texts, which = encode.distinct(values, place)
+        texts, which = distinct(values, place, column.categories)
         listed = [text in column.categories or plainest(text) in column.categories for text in texts]
         unknown = np.array([not known for known in listed] + [False])
         return int((which < 0).sum()), int(unknown[which].sum())
-    got = encode.numbers(values, place)
+    got = dates.seconds(column, values, place) if isinstance(column, Dated) else numbers(values, place)
     low, high = column.range or (-np.inf, np.inf)
     return int(np.isnan(got).sum()), int(((got < low) | (got > high)).sum())
 

@@ -91,8 +91,11 @@ def node_settings(config: Config, settings: Flower, address: str, name: str, par
         policy["accountant"] = config.privacy.ledger_accountant(adaptive=config.algorithm.adaptive)
     policy["algorithms"] = [config.to_dict()["algorithm"]["name"]]
     policy["models"] = [config.model.name]
-    if ":" in config.model.name:
-        policy["arguments"] = {config.model.name: config.model.arguments}
+    if config.features is not None:
+        policy["features"] = [config.features.name]
+    own = [section for section in (config.model, config.features) if section is not None and ":" in section.name]
+    if own:
+        policy["arguments"] = {section.name: section.arguments for section in own}
     return {
         "name": name,
         "server": address,

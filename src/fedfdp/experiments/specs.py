@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fedfdp.core.errors import SettingError, nearest
-from fedfdp.experiments.methods import plain_methods, private_methods
+from fedfdp.experiments.methods import Method, fair_methods, methods_of, plain_methods, private_methods
 from fedfdp.experiments.paper import CIFAR, FASHION, MNIST
 
 DATASET_LABELS = {MNIST: "MNIST", FASHION: "FashionMNIST", CIFAR: "CIFAR10"}
@@ -74,6 +74,12 @@ def _plain_rows() -> tuple[Row, ...]:
     return tuple(Row(m.key, m.label, m.key) for m in plain_methods().values())
 
 
+def _fair_rows(private: bool) -> tuple[Row, ...]:
+    """FedAvg, the rules that weigh updates by losses or by each other, and ours."""
+    known = methods_of(private=private)
+    return tuple(Row(key, known[key].label, key) for key in ("fedavg", "qffl", *fair_methods(), "fedfdp"))
+
+
 def _datasets() -> tuple[Column, ...]:
     return tuple(Column(label, dataset) for dataset, label in DATASET_LABELS.items())
 
@@ -140,10 +146,8 @@ def _two_forms(at: Callable[[float], Changes]) -> tuple[Row, ...]:
     return tuple(Row(key, label, key, at=at) for key, label in names.items())
 
 
-def _tuning(private: bool) -> Experiment:
-    methods = private_methods() if private else plain_methods()
+def _tuning(kind: str, methods: dict[str, Method], *, private: bool) -> Experiment:
     grid = PRIVATE_GRID if private else PLAIN_GRID
-    kind = "private" if private else "nonprivate"
     return Experiment(
         f"tune-{kind}",
         f"Step sizes, {kind}: seed {TUNING_SEED} and its partition, half of the rounds",
@@ -158,7 +162,7 @@ def _tuning(private: bool) -> Experiment:
 
 
 def experiments() -> dict[str, Experiment]:
-    """All experiments by name. Table 1, which trains nothing, is in `communication.py`."""
+    """All experiments by name. Table 1, which trains nothing, is in `traffic.py`."""
 
     def sigma(x: float) -> Changes:
         return {"privacy.sigma": x}
@@ -213,9 +217,12 @@ def experiments() -> dict[str, Experiment]:
             keeps_sigma=True,
             most_rounds=120,
         ),
+        Experiment("fair", "Fair aggregation at ε = 3.52", _fair_rows(True), _datasets()),
+        Experiment("fair-plain", "Fair aggregation, no privacy", _fair_rows(False), _datasets(), private=False),
         Experiment("adaptive", "Fixed and adaptive λ_s at ε = 3.52", _adaptive_rows(), _datasets()),
-        _tuning(private=True),
-        _tuning(private=False),
+        _tuning("private", private_methods(), private=True),
+        _tuning("nonprivate", plain_methods(), private=False),
+        _tuning("fair", fair_methods(), private=True),
     )
     return {experiment.name: experiment for experiment in found}
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 import torch
 from torch import nn
 
-from fedfdp.core.errors import FedFDPError, SettingError, nearest
+from fedfdp.core.errors import FedFDPError, SettingError, nearest, require
 from fedfdp.core.importing import imported
 from fedfdp.models.losses import Task
 from fedfdp.models.zoo import linear, mlp, paper_cnn, small_cnn
@@ -30,17 +30,31 @@ class Model:
     name: str = "small-cnn"  # fedfdp models list shows them
     arguments: dict[str, object] = field(default_factory=dict)  # of the model's function or class
     trainable: tuple[str, ...] | None = None  # layers such as "head": the rest is frozen; None: as the model comes
+    own: tuple[str, ...] | None = None  # layers or parameters that never leave a holder, such as "head.*"
+    widths: dict[str, float] | None = None  # by holder, the part of the full model's width that it has; others: all
 
-    def build(self, *, input_shape: tuple[int, ...], outputs: int, seed: int) -> nn.Module:
-        """The model for such records, initialised from the seed."""
+    def __post_init__(self) -> None:
+        for name, width in (self.widths or {}).items():
+            fix = "0.5 is half of the channels and hidden units"
+            require(0 < width <= 1, f"model.widths.{name}", width, "above 0, at most 1", fix)
+
+    def build(self, *, input_shape: tuple[int, ...], outputs: int, seed: int, width: float = 1.0) -> nn.Module:
+        """The model for such records, initialised from the seed; a narrower one with a width below 1."""
         return build(
             self.name,
             input_shape=input_shape,
             outputs=outputs,
             seed=seed,
-            arguments=self.arguments,
+            arguments=self.arguments if width == 1 else {**self.arguments, "width": self._checked(width)},
             trainable=self.trainable,
         )
+
+    def _checked(self, width: float) -> float:
+        factory = imported(self.name, "model.name", "Class") if ":" in self.name else MODELS.get(self.name)
+        if factory is not None and "width" not in inspect.signature(factory).parameters:
+            allowed = f"{self.name} takes no width"
+            raise SettingError("model.widths", width, allowed, "take a model whose function has an argument width")
+        return width
 
 
 def build(

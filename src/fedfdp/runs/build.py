@@ -9,14 +9,17 @@ from typing import Any
 from torch import nn
 
 from fedfdp import data
-from fedfdp.core.errors import DataError, RunError, SettingError
+from fedfdp.core.errors import DataError, RunError, SettingError, nearest
 from fedfdp.data import Federation
+from fedfdp.data.columns import Range
 from fedfdp.data.files.content import content_of
 from fedfdp.data.files.read import Say
 from fedfdp.data.from_files import federation_of_records, open_records, place_of
 from fedfdp.data.named.catalog import named
-from fedfdp.data.schema import Estimate, Range
+from fedfdp.data.schema import Estimate
 from fedfdp.engines import find_engine
+from fedfdp.features import shape_after
+from fedfdp.features.mapped import mapped
 from fedfdp.models.losses import loss_at
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
@@ -73,8 +76,38 @@ def pinned(runs: Sequence[Config]) -> list[Config]:
 
 
 def model_of(config: Config, federation: Federation) -> nn.Module:
-    """The model of a run, before training."""
-    return config.model.build(input_shape=federation.input_shape, outputs=federation.outputs, seed=config.seed)
+    """The model of a run, before training; it takes what comes out of the features, where there are some."""
+    shape = _inner_shape(config, federation)
+    return config.model.build(input_shape=shape, outputs=federation.outputs, seed=config.seed)
+
+
+def _inner_shape(config: Config, federation: Federation) -> tuple[int, ...]:
+    shape = federation.input_shape
+    return shape if config.features is None else shape_after(config.features.build(), shape)
+
+
+def inner_of(config: Config, federation: Federation, *, progress: Say | None = None) -> Federation:
+    """The federation that the model is trained on: with the features of each record, where there are some."""
+    if config.features is None:
+        return federation
+    return federation.with_inputs(
+        mapped(config.features.build(), federation.x, threads=config.threads, progress=progress)
+    )
+
+
+def models_of(config: Config, federation: Federation) -> dict[str, nn.Module]:
+    """The models of clients that differ from `model_of`: narrower ones, and those for records of another shape."""
+    widths, found = config.model.widths or {}, {}
+    for name in widths:
+        if name not in federation.names:
+            known = nearest(name, federation.names)
+            raise SettingError(f"model.widths.{name}", widths[name], f"no such client; {known}")
+    for name in federation.names:
+        part, width = federation.part(name), widths.get(name, 1.0)
+        if width != 1 or (part.input_shape, part.outputs) != (federation.input_shape, federation.outputs):
+            shape, outputs = _inner_shape(config, part), part.outputs
+            found[name] = config.model.build(input_shape=shape, outputs=outputs, seed=config.seed, width=width)
+    return found
 
 
 def launch(
@@ -101,6 +134,9 @@ def launch(
         rounds=config.rounds,
         server=config.server,
         participation=config.participation,
+        features=config.features,
+        own=config.model.own or (),
+        models=models_of(config, federation),
         loss=None if config.loss is None else loss_at(config.loss),
         metric=config.metric,
         seed=config.seed,

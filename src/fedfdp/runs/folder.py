@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
+from urllib.parse import quote, unquote
 
 import safetensors.torch
 import tomli_w
@@ -23,11 +24,17 @@ from fedfdp.core.errors import RunError
 
 CONFIG, METRICS, CHECKPOINT = "config.toml", "metrics.jsonl", "checkpoint"
 SUMMARY, MODEL, LEDGER, IDENTITY = "summary.json", "model.safetensors", "ledger.jsonl", "run.json"
+OWN = "own"  # the folder of the clients' own models, where a method has them
 PRIVACY_JSON, PRIVACY_PAGE, CLIENTS = "privacy.json", "privacy.md", "clients.json"
 LIVE, STOP, LOCK = "live.json", "stop", ".lock"
 
 Json: TypeAlias = dict[str, Any]  # what a file of JSON or TOML holds
 R = TypeVar("R")
+
+
+def own_file(client: str) -> str:
+    """Where a client's own model is kept; what a file system may not take in a name is written as %xx."""
+    return f"{OWN}/{quote(client, safe=' ')}.safetensors"
 
 
 class RunFolder:
@@ -98,6 +105,11 @@ class RunFolder:
             with contextlib.suppress(json.JSONDecodeError):
                 found.append(json.loads(line))
         return found
+
+    def own_models(self) -> dict[str, Path]:
+        """The clients that have a model of their own, each with its file."""
+        found = sorted((self.path / OWN).glob("*.safetensors"))
+        return {unquote(path.name.removesuffix(".safetensors")): path for path in found}
 
     def _json(self, name: str) -> Json:
         try:
@@ -208,6 +220,11 @@ class RunFolder:
         """Drops evaluations later than the checkpoint: they are made again."""
         kept = [json.dumps(entry) + "\n" for entry in self.metrics() if entry["round"] <= round]
         self.write(METRICS, "".join(kept).encode())
+
+    def keep_own(self, client: str, weights: dict[str, Tensor]) -> None:
+        """Writes a client's own model."""
+        (self.path / OWN).mkdir(exist_ok=True)
+        self.write(own_file(client), safetensors.torch.save(weights))
 
     def finish(self, summary: Json, weights: dict[str, Tensor]) -> None:
         """Writes the model, then the summary, which marks the run as finished."""

@@ -26,10 +26,17 @@ class Live:
     """Keeps live.json up to date, and says in it how the run ended. Without a folder it does nothing."""
 
     def __init__(
-        self, folder: RunFolder | None, members: Members, engine: Engine, accounts: Accounts | None, *, rounds: int
+        self,
+        folder: RunFolder | None,
+        members: Members,
+        engine: Engine,
+        accounts: Accounts | None,
+        *,
+        done: int,
+        rounds: int,
     ) -> None:
         self._folder, self._members, self._engine, self._accounts = folder, members, engine, accounts
-        self._said: Json = {"round": 0, "rounds": rounds, "took_part": None, "pace": None, "quorum": engine.quorum}
+        self._said: Json = {"round": done, "rounds": rounds, "took_part": None, "pace": None, "quorum": engine.quorum}
         self._next, self._round_began = 0.0, 0.0
 
     def __enter__(self) -> "Live":
@@ -41,10 +48,6 @@ class Live:
             self._write("running")
         return self
 
-    def resumed(self, round: int) -> None:
-        """Says where the run goes on."""
-        self._said["round"] = round
-
     def ended(self, step: Step) -> None:
         """Counts a round in; raises `Stopped` where somebody asked for the end."""
         now = time.monotonic()
@@ -54,7 +57,8 @@ class Live:
         self._said |= {"round": step.round, "took_part": step.took_part}
         if step.evaluation is not None or now >= self._next:
             self._write("running")
-        self._stop_if_asked()
+        if step.round < step.rounds:
+            self._stop_if_asked()
 
     def heard(self) -> None:
         """Called by an engine while it waits for clients, and when one of them has answered or is gone."""
@@ -66,6 +70,8 @@ class Live:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._engine.listener = None
+        if self._folder is not None:
+            self._folder.forget_stop()
         if kind is None:
             self._write("finished")
         elif isinstance(error, KeyboardInterrupt):

@@ -62,15 +62,16 @@ class Session:
         accounts: Accounts | None,
         folder: RunFolder | None,
         identity: Mapping[str, str],
+        about: Mapping[str, object],
     ) -> None:
         self.trainer, self.plan, self.members, self.engine = trainer, trainer.plan, trainer.members, trainer.engine
         self.learner, self.accounts, self.folder, self.identity = learner, accounts, folder, identity
-        self.history: list[Json] = []
+        self.about, self.history = about, list[Json]()
 
     def go(self, on_update: Callable[[Update], None] | None) -> Result:
         self._restore()
-        with Live(self.folder, self.members, self.engine, self.accounts, rounds=self.plan.rounds) as live:
-            live.resumed(self.trainer.progress.state.round)
+        done, rounds = self.trainer.progress.state.round, self.plan.rounds
+        with Live(self.folder, self.members, self.engine, self.accounts, done=done, rounds=rounds) as live:
             return self._go(on_update, live)
 
     def _go(self, on_update: Callable[[Update], None] | None, live: Live) -> Result:
@@ -162,7 +163,10 @@ class Session:
             self.accounts.sync()
         summary = self._summary()
         self._write_statement()
-        self.learner.load(trainer.released)
+        if self.folder is not None:
+            for name, own in trainer.own.items():
+                self.folder.keep_own(name, self.learner.of(name).state_with(own))
+        self.learner.load(self.learner.whole(trainer.released))
         model = self.learner.model.eval()
         if self.folder is not None:
             self.folder.finish(summary, model.state_dict())
@@ -185,6 +189,7 @@ class Session:
             unit=self.members.unit,
             evaluated=facts.evaluated,
             remarks=facts.remarks,
+            unchecked=tuple(self.folder.config().get("data", {}).get("unchecked", ())),
         )
         self.folder.write(PRIVACY_JSON, made.to_json().encode())
         self.folder.write(PRIVACY_PAGE, made.to_markdown().encode())
@@ -205,7 +210,7 @@ class Session:
             "sigma": privacy.sigma if privacy else None,
             "epsilon_budget": privacy.epsilon if privacy else None,
             "accountant": privacy.accountant if privacy else None,
-            "data": members.name,
+            "data": f"{members.name} ({remark})" if (remark := self.about.get("remark")) else members.name,
             "task": {  # enough to build the model again without the records
                 "input_shape": list(members.input_shape),
                 "classes": members.classes,
@@ -217,6 +222,7 @@ class Session:
             "threads": torch.get_num_threads(),
             "identity": dict(self.identity),
             "versions": {"fedfdp": version("fedfdp"), "torch": torch.__version__, "python": platform.python_version()},
+            **self.about,
             **self.engine.facts().summary,
         }
 

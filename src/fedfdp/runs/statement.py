@@ -43,6 +43,7 @@ class Statement:
     unit: str = "record"  # or the column that tells persons apart
     evaluated: Mapping[str, int] = field(default_factory=dict)  # across machines: evaluations each node answered
     remarks: tuple[str, ...] = ()  # nodes whose ledgers claim another ε: both numbers, which is stated
+    unchecked: tuple[str, ...] = ()  # columns whose ranges or categories were read from the records
 
     @property
     def epsilon(self) -> float:
@@ -63,6 +64,11 @@ class Statement:
                 "same bits, so nothing new; a run with any other setting, model, loss or record draws other noise, and "
                 "counts by itself. Against anyone who knows the seed there is no privacy at all; a deployment draws "
                 "from the operating system's entropy"
+            )
+        if self.unchecked:
+            found.append(
+                f"the ranges, categories or classes of {', '.join(self.unchecked)} were read from the records and not "
+                "yet replaced by public ones (data.unchecked): what they give away is not covered by ε"
             )
         smallest = min((account.records for account in self.accounts), default=1)
         if warning := delta_warning(self.privacy.delta, smallest):
@@ -221,10 +227,12 @@ def statement(
     unit: str = "record",
     evaluated: Mapping[str, int] | None = None,
     remarks: tuple[str, ...] = (),
+    unchecked: tuple[str, ...] = (),
 ) -> Statement:
     """The statement of what these clients' ledgers show; `before`: ranges were estimated from their records too.
 
     `evaluated`: across machines, which nodes gave out measures of their raw test records, and how often.
+    `unchecked`: columns whose ranges or categories were read from the records.
     """
     accounts = []
     for client, count in records.items():
@@ -236,4 +244,6 @@ def statement(
     released = {**({"ranges": RANGES} if before else {}), **algorithm.released()}
     beside = algorithm.joint_event(privacy).sigmas[1:]
     shown = {} if evaluated is None else evaluated
-    return Statement(name, privacy, rounds, tuple(accounts), released, beside, repeatable, unit, shown, remarks)
+    return Statement(
+        name, privacy, rounds, tuple(accounts), released, beside, repeatable, unit, shown, remarks, unchecked
+    )

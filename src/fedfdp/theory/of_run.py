@@ -11,7 +11,7 @@ import safetensors.torch
 from fedfdp.core.errors import RunError
 from fedfdp.core.records import Weights, digest
 from fedfdp.runs import config as configs
-from fedfdp.runs.build import federation_of, model_of
+from fedfdp.runs.build import federation_of, inner_of, model_of
 from fedfdp.runs.folder import MODEL, RunFolder
 from fedfdp.theory.estimates import RECORDS, Estimates, estimate
 
@@ -45,7 +45,7 @@ def estimates_of(path: Path, *, records: int = RECORDS, clip: float | None = Non
         privacy = replace(privacy, clip=clip)
     return estimate(
         model,
-        federation,
+        inner_of(config, federation),
         first=first,
         final=Weights.of({name: final[name] for name in first}),
         algorithm=config.algorithm,

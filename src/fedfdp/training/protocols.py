@@ -60,6 +60,10 @@ class Members(Protocol):
         """Who holds how many records, as far as it is known here: what clients.json holds."""
 
 
+Own = Mapping[str, Weights]  # the models of clients that have one of their own, by name
+NOBODY: Own = MappingProxyType({})
+
+
 class Account(Protocol):
     """What one client has spent, of which budget."""
 
@@ -96,10 +100,10 @@ class Evaluator(Protocol):
 
     performance: Performance  # the metric whose variance over clients is Ψ
 
-    def test(self, weights: Weights) -> ClientResults:
-        """On the test records; results are in the order of `Members.names`."""
+    def test(self, weights: Weights, own: Own = NOBODY) -> ClientResults:
+        """On the test records; results are in the order of `Members.names`. Clients may have weights of their own."""
 
-    def train(self, weights: Weights) -> ClientResults:
+    def train(self, weights: Weights, own: Own = NOBODY) -> ClientResults:
         """On the training records."""
 
 
@@ -128,6 +132,7 @@ class Engine(Protocol):
     unable: Collection[str] = frozenset()  # the clients that could not pay when they were last asked
     local_losses: Mapping[str, float] = MappingProxyType({})  # of the clients' own models, where a round was watched
     saves_every_round: bool = False  # True if repeating a round costs more than a checkpoint
+    keeps_memories: bool = True  # False where what clients remember, their own models too, stays with them
     charges_here: bool = True  # False where clients elsewhere keep their ledgers, and say what they have spent
     standing: Mapping[str, Standing] = MappingProxyType({})  # of clients elsewhere
     quorum: int | None = None  # clients that a round needs; None where all of them are here

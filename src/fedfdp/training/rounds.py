@@ -6,7 +6,7 @@ It knows neither files nor screens: it yields what happened, and all it remember
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -92,6 +92,14 @@ class Trainer:
         """The weights that are handed out."""
         return self.plan.server.released(self.progress.state.weights, self.progress.server)
 
+    @property
+    def own(self) -> dict[str, Weights]:
+        """The models of clients that have one of their own, by name."""
+        method = self.plan.algorithm
+        if not method.personal or not self.engine.keeps_memories:
+            return {}
+        return {name: method.holds(self.released, memory) for name, memory in self.progress.memories.items()}
+
     def run(self) -> Iterator[Step]:
         """Yields rounds until all are done, the method says it is done, or no client can pay for another."""
         while self.progress.state.round < self.plan.rounds and not self.plan.algorithm.done(self.progress.state):
@@ -154,15 +162,15 @@ class Trainer:
     def evaluate(self, *, last: bool) -> Evaluation:
         """Measures on the clients' test records, and at the end Ψ on their training records too."""
         start = time.perf_counter()
-        released = self.released
-        results = self.evaluator.test(released)
+        judged: tuple[Any, ...] = (self.released, own) if (own := self.own) else (self.released,)
+        results = self.evaluator.test(*judged)
         found = measures(results)
         if local := self.engine.local_losses:
             shares = dict(zip(self.members.names, results.shares.tolist(), strict=True))
             with np.errstate(over="ignore", invalid="ignore"):
                 found["psi_local"] = psi(list(local.values()), [shares[name] for name in local])
         if last:
-            found["psi_train"] = measures(self.evaluator.train(released))["psi"]
+            found["psi_train"] = measures(self.evaluator.train(*judged))["psi"]
         took = time.perf_counter() - start
         self.evaluating += took
         self.progress = replace(self.progress, seconds=self.progress.seconds + took)

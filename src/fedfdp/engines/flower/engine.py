@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from fedfdp.algorithms.base import Algorithm, Broadcast, Upload
 from fedfdp.core import records
+from fedfdp.core import weights as w
 from fedfdp.core.errors import DataError, RunError
 from fedfdp.core.records import Weights
 from fedfdp.engines.flower import checks
@@ -43,9 +45,10 @@ class Arrivals:
     run: str
     used: dict[int, list[str]] = field(default_factory=dict)
 
-    def last(self, client: str, before: int) -> int:
-        """The latest round before this one in which the client's upload was used; -1 where there is none."""
-        return max((r for r, names in self.used.items() if r < before and client in names), default=-1)
+    def last(self, client: str, before: int | None = None) -> int:
+        """The latest round, before this one if it is given, in which the client's upload was used; -1: none."""
+        found = (r for r, names in self.used.items() if (before is None or r < before) and client in names)
+        return max(found, default=-1)
 
     def record(self, round: int, names: list[str], spent: Mapping[str, object]) -> None:
         self.used[round] = names
@@ -75,6 +78,7 @@ class FlowerEngine(Engine):
 
     saves_every_round = True  # a round that is asked again may be paid for again
     charges_here = False
+    keeps_memories = False
 
     def __init__(
         self,
@@ -88,7 +92,10 @@ class FlowerEngine(Engine):
         settings: Flower,
         arrivals: Arrivals,
         accounts: Accounts | None,
+        narrow: Mapping[str, Weights] = MappingProxyType({}),
     ) -> None:
+        """`template`: what leaves a node of the full model. `narrow`: the same of nodes whose model is narrower."""
+        self.narrow = narrow
         self.roster, self.algorithm, self.template = roster, algorithm, template
         self.terms, self.settings, self.arrivals, self.accounts = terms, settings, arrivals, accounts
         self.unable: set[str] = set()
@@ -96,7 +103,14 @@ class FlowerEngine(Engine):
         self.standing: dict[str, Standing] = {name: self._standing_at_first(name) for name in roster.names}
         self.losses = ReleasedLosses(algorithm, privacy)
         self.evaluator = RemoteEvaluator(
-            roster, self.losses, performance, run=arrivals.run, terms=terms, deadline=settings.deadline
+            roster,
+            self.losses,
+            performance,
+            run=arrivals.run,
+            terms=terms,
+            deadline=settings.deadline,
+            last=arrivals.last,
+            fit=self.fit,
         )
         self.limit = checks.most_bytes(algorithm.Reply, template)
 
@@ -149,9 +163,15 @@ class FlowerEngine(Engine):
             remarks=tuple(self.accounts.differences()) if self.accounts else (),
         )
 
+    def fit(self, name: str, weights: Weights) -> Weights:
+        """What this node gets of the server's weights: all of them, or its slices."""
+        return w.assembled(self.narrow[name], weights) if name in self.narrow else weights
+
     def _collect(self, broadcast: Broadcast, wanted: Sequence[str]) -> dict[str, Upload]:
         """Asks until enough nodes have answered. The identical question again costs a node nothing."""
         record = records.to_bytes(broadcast)
+        slices = {name: replace(broadcast, weights=self.fit(name, broadcast.weights)) for name in self.narrow}
+        own = {name: records.to_bytes(message) for name, message in slices.items() if name in wanted}
         uploads: dict[str, Upload] = {}
         refusals: dict[str, str] = {}
         end = time.monotonic() + self.settings.wait
@@ -159,7 +179,9 @@ class FlowerEngine(Engine):
             missing = [name for name in wanted if name not in uploads and name not in refusals]
             names = self._there(missing, self._needed(wanted) - len(uploads), end)
             by_id = {self.roster.exchange.ids[name]: name for name in names}
-            questions = {node: self._question(name, broadcast.round, record) for node, name in by_id.items()}
+            questions = {
+                node: self._question(name, broadcast.round, own.get(name, record)) for node, name in by_id.items()
+            }
             for name in names:
                 self.standing[name] = replace(self.standing[name], state="asked", why="")
             ask = self.roster.exchange.ask(questions, deadline=self.settings.deadline, limit=self.limit)
@@ -220,7 +242,8 @@ class FlowerEngine(Engine):
                 self._stands(name, "out of budget", round, answer.reason)
                 log.warning("%s sits out round %s: %s", name, round + 1, answer.reason)
                 return
-            upload: Upload = checks.read(self.algorithm.Reply, answer.record, self.template)
+            template = self.narrow.get(name, self.template)
+            upload: Upload = checks.read(self.algorithm.Reply, answer.record, template)
             checks.check_upload(upload, client=name, records=self.roster.hellos[name].records)
         except DataError as error:
             self._drop(name, round, str(error), late=isinstance(error, NoAnswerError))

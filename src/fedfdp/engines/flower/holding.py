@@ -14,9 +14,9 @@ import numpy as np
 from fedfdp.core.errors import DataError, SettingError
 from fedfdp.core.importing import imported
 from fedfdp.data import Federation
+from fedfdp.data.columns import plainest, text_of
 from fedfdp.data.files.read import read_records
 from fedfdp.data.from_files import single_holder
-from fedfdp.data.schema import plainest, text_of
 from fedfdp.engines.flower.policy import NodeData
 
 log = logging.getLogger("fedfdp.node")

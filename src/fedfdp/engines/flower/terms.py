@@ -17,6 +17,7 @@ from fedfdp.core.records import digest
 from fedfdp.core.settings import parse, plain
 from fedfdp.data import Federation
 from fedfdp.fairness.coefficients import PlainClip
+from fedfdp.features import Features, shape_after
 from fedfdp.models import Model, check_output
 from fedfdp.models.learner import Learner
 from fedfdp.models.losses import task_for
@@ -33,6 +34,7 @@ class Terms:
     privacy: dict[str, Any] | None
     seed: int | None
     start: int = 0  # the seed of the model's first weights, which matters where some of them are frozen
+    features: dict[str, Any] | None = None  # the map that every node applies to its records first; None: none
     frozen: str = ""  # the digest of what is not trained: that is not sent, and both sides must have the same
 
     def __post_init__(self) -> None:
@@ -40,12 +42,22 @@ class Terms:
             raise SettingError("terms.start", self.start, "from 0 to 2^63 − 1")
 
     @classmethod
-    def of(cls, algorithm: Algorithm, model: Model, privacy: DPSGD | None, seed: int, *, seeded: bool) -> "Terms":
+    def of(
+        cls,
+        algorithm: Algorithm,
+        model: Model,
+        privacy: DPSGD | None,
+        seed: int,
+        *,
+        seeded: bool,
+        features: Features | None = None,
+    ) -> "Terms":
         """What is proposed for a run; with `seeded` its seed decides batches and noise, too."""
         private = None if privacy is None else plain(privacy)
         if private is not None:
             private.pop("budgets", None)  # what others may spend is not this node's business
-        return cls(algorithm_settings(algorithm), plain(model), private, seed if seeded else None, seed)
+        mapped = None if features is None else plain(features)
+        return cls(algorithm_settings(algorithm), plain(model), private, seed if seeded else None, seed, mapped)
 
     @classmethod
     def read(cls, text: str) -> "Terms":
@@ -57,7 +69,8 @@ class Terms:
         return parse(cls, values, "terms")
 
     def to_json(self) -> str:
-        return json.dumps(vars(self), sort_keys=True)
+        values = {name: value for name, value in vars(self).items() if name != "features" or value is not None}
+        return json.dumps(values, sort_keys=True)
 
     def method(self) -> Algorithm:
         section = dict(self.algorithm)
@@ -67,33 +80,47 @@ class Terms:
     def dpsgd(self) -> DPSGD | None:
         return None if self.privacy is None else parse(DPSGD, self.privacy, "privacy")
 
+    def front(self) -> nn.Module | None:
+        """The map before the model; None without features."""
+        return None if self.features is None else parse(Features, self.features, "features").build()
 
-def build_model(model: dict[str, Any], members: Members, *, seed: int) -> nn.Module:
+
+def build_model(
+    model: dict[str, Any], members: Members, front: nn.Module | None = None, *, seed: int, width: float = 1.0
+) -> nn.Module:
     """The model of these terms, for records as the members have them; trained weights come with each broadcast."""
-    shape, outputs, task = members.input_shape, members.outputs, task_for(members.classes)
-    made = parse(Model, model, "model").build(input_shape=shape, outputs=outputs, seed=seed)
+    shape, outputs, task = _shape(members, front), members.outputs, task_for(members.classes)
+    made = parse(Model, model, "model").build(input_shape=shape, outputs=outputs, seed=seed, width=width)
     check_output(made, input_shape=shape, outputs=outputs, task=task, tokens=members.tokens)
     return made
 
 
-def check_size(model: dict[str, Any], members: Members, *, most: int) -> None:
+def _shape(members: Members, front: nn.Module | None) -> tuple[int, ...]:
+    """Of what the model takes: a record, or its features."""
+    return members.input_shape if front is None else shape_after(front, members.input_shape)
+
+
+def check_size(
+    model: dict[str, Any], members: Members, front: nn.Module | None = None, *, most: int, width: float = 1.0
+) -> None:
     """Raises for a built-in model of more than `most` weights, before any memory is taken for them."""
     wanted = parse(Model, model, "model")
     if ":" in wanted.name:
         return
+    shape = _shape(members, front)
     with torch.device("meta"):
         whole = replace(wanted, trainable=None)
-        made = whole.build(input_shape=members.input_shape, outputs=members.outputs, seed=0)
+        made = whole.build(input_shape=shape, outputs=members.outputs, seed=0, width=width)
     found = sum(parameter.numel() for parameter in made.parameters())
     if found > most:
         raise SettingError("model.arguments", wanted.arguments, f"{found:,} weights, the node allows {most:,}")
 
 
-def try_out(learner: Learner, privacy: DPSGD, federation: Federation) -> None:
+def try_out(learner: Learner, privacy: DPSGD, federation: Federation, front: nn.Module | None = None) -> None:
     """Tries the private step on made-up records: raises where it cannot take the model, before a real one is read."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        shape = (3, *federation.input_shape)
+        shape = (3, *_shape(federation, front))
         x = torch.randint(0, 2, shape) if federation.tokens else torch.randn(shape)
         y = torch.zeros(3, *federation.y.shape[1:], dtype=federation.y.dtype)
         learner.clipped(learner.initial(), x, y, PlainClip(privacy.clip))
@@ -105,5 +132,5 @@ def frozen_digest(model: nn.Module) -> str:
     return digest(frozen, dict(model.named_buffers()))
 
 
-def learner_of(model: nn.Module, classes: int | None, device: str = "cpu") -> Learner:
-    return Learner(model, task_for(classes).loss, device=device)
+def learner_of(model: nn.Module, classes: int | None, device: str = "cpu", *, in_parts: bool = False) -> Learner:
+    return Learner(model, task_for(classes).loss, device=device, in_parts=in_parts)
