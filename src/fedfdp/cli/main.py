@@ -17,6 +17,7 @@ COMMANDS = {
     "predict": "fedfdp.cli.predict:predict",
     "joining": "fedfdp.cli.joining:joining",
     "report": "fedfdp.cli.report:report",
+    "watch": "fedfdp.cli.watch:watch",
     "plan": "fedfdp.cli.plan:plan",
     "audit": "fedfdp.cli.audit:audit",
     "bench": "fedfdp.cli.bench:bench",

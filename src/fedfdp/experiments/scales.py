@@ -10,7 +10,7 @@ class Scale:
     """What differs from the paper's setting."""
 
     name: str
-    words: str
+    description: str
     model: str  # unless a preset says so
     fraction: float
     plain_rounds: int  # rounds without privacy; with privacy: what ε allows

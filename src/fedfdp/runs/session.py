@@ -20,8 +20,10 @@ from torch import nn
 from fedfdp.algorithms import algorithm_name
 from fedfdp.core import weights
 from fedfdp.core.errors import FedFDPError, RunError
+from fedfdp.fairness.metrics import by_class
 from fedfdp.models.learner import Learner
 from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json, RunFolder
+from fedfdp.runs.live import Live
 from fedfdp.runs.statement import statement
 from fedfdp.training.protocols import Accounts
 from fedfdp.training.rounds import Step, Trainer
@@ -69,6 +71,11 @@ class Session:
 
     def go(self, on_update: Callable[[Update], None] | None) -> Result:
         self._restore()
+        done, rounds = self.trainer.progress.state.round, self.plan.rounds
+        with Live(self.folder, self.members, self.engine, self.accounts, done=done, rounds=rounds) as live:
+            return self._go(on_update, live)
+
+    def _go(self, on_update: Callable[[Update], None] | None, live: Live) -> Result:
         saved = time.monotonic()
         try:
             for step in self.trainer.run():
@@ -81,6 +88,7 @@ class Session:
                 if on_update is not None:
                     budget = self.plan.privacy.epsilon if self.plan.privacy else None
                     on_update(Update(step, self._epsilon(final=False), budget, self.history))
+                live.ended(step)
         except KeyboardInterrupt:
             self._save()
             self._write_statement()
@@ -112,16 +120,14 @@ class Session:
         if self.accounts is not None:
             self.accounts.sync()
         clients = step.evaluation.clients
-        entry = {
+        entry: Json = {
             "round": step.round,
             **{name: _finite(value) for name, value in step.evaluation.measures.items()},
             "epsilon": self._epsilon(final=False),
-            "clients": {
-                "loss": [_finite(v) for v in clients.losses.tolist()],
-                "accuracy": [_finite(v) for v in clients.accuracies.tolist()],
-                **{name: [_finite(v) for v in found.tolist()] for name, found in clients.of_outputs.items()},
-            },
+            "clients": {name: [_finite(v) for v in found.tolist()] for name, found in clients.by_client().items()},
         }
+        if (classes := by_class(clients.answers)) is not None:
+            entry["classes"] = classes
         self.history.append(entry)
         if self.folder is not None:
             self.folder.append_metrics(entry)
@@ -203,6 +209,7 @@ class Session:
             "sigma": privacy.sigma if privacy else None,
             "epsilon_budget": privacy.epsilon if privacy else None,
             "accountant": privacy.accountant if privacy else None,
+            "unit": members.unit,
             "data": f"{members.name} ({remark})" if (remark := self.about.get("remark")) else members.name,
             "task": {  # enough to build the model again without the records
                 "input_shape": list(members.input_shape),
