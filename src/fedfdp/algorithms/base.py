@@ -57,7 +57,7 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
     those of FedAvg derives from `FedAvg`.
     """
 
-    lr: Annotated[float, ranges.RATE] = 0.1  # η of the first round
+    lr: Annotated[float, ranges.RATE] = None  # type: ignore[assignment]  # η of the first round; left out: chosen
     lr_decay: Annotated[float, ranges.DECAY] = 1.0  # what η is multiplied by after each round
     local_steps: Annotated[int, ranges.STEPS] | None = None  # K, a client's steps in a round
     local_epochs: Annotated[int, ranges.STEPS] | None = None  # … or E, passes; neither: one step if private

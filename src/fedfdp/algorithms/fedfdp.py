@@ -53,7 +53,6 @@ class FDPMemory(ClientState):
 class FedFDP(Algorithm[FDPState, FDPBroadcast, FDPUpload, FDPMemory]):
     """Fair, private federated learning. `lam` weighs records at the clients, `server_lam` updates at the server."""
 
-    lr: float = 16.0  # η of the first round; suits the default C = 0.1
     lam: Annotated[float, ranges.LAMBDA] = 0.0  # λ, how much more a record with a high loss counts; 0: not at all
     coefficients: Form = "bounded"  # how that weight enters clipping: fairness/coefficients.py
     kappa: Annotated[float, ranges.KAPPA] = 2.0  # κ, the largest weight of a record; `paper` does not use it
@@ -68,7 +67,7 @@ class FedFDP(Algorithm[FDPState, FDPBroadcast, FDPUpload, FDPMemory]):
     clip_quantile: float = 0.5  # the part of the gradients that C is to leave whole
     quantile_step: Annotated[float, ranges.QUANTILE_STEP] = 0.2  # how fast both bounds move
     server_rule: Literal["fixed", "adaptive"] = "fixed"  # whether λ_s is `server_lam` or found during the run
-    server_lam: Annotated[float, ranges.LAMBDA] = 5.0  # of the fixed rule; the adaptive one finds its own
+    server_lam: Annotated[float, ranges.LAMBDA] = None  # type: ignore[assignment]  # λ_s of the fixed rule
     server_low: float = 0.1  # the least weight of a client's update
     server_high: Annotated[float, ranges.MOST_WEIGHT] = 10.0  # the largest weight of a client's update
     smoothing: float = 0.9  # the part of a client's old loss that the server keeps in a round

@@ -48,11 +48,12 @@ def _reviewed(source: str, overrides: list[str]) -> "Review":
     from fedfdp.data.schema import class_names
     from fedfdp.data.validation import review, review_columns
     from fedfdp.runs import config as configs
-    from fedfdp.runs.build import federation_of
+    from fedfdp.runs.build import federation_of, fitted
 
-    config = configs.load(source, overrides).resolved()
+    config = configs.load(source, overrides)
     with Progress(Console(stderr=True), config.data.source) as say:
         federation = federation_of(config, progress=say)
+    config = fitted(config, federation)
     own = not named(config.data.source)
     columns = review_columns(config.data, place_of(config.data.source, config.data.folder)) if own else []
     step = config.algorithm.events(None, config.privacy) if config.privacy else ()

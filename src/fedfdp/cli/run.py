@@ -80,15 +80,19 @@ def _prepared(source: str | None, overrides: list[str]) -> tuple["Config", "Fede
     from fedfdp.cli.data_progress import Progress
     from fedfdp.core.errors import DataError
     from fedfdp.runs import config as configs
-    from fedfdp.runs.build import federation_of
+    from fedfdp.runs.build import federation_of, fitted
 
-    config = configs.load(source or "default", overrides).resolved()
+    config = configs.load(source or "default", overrides)
+    if not config.open:
+        config.resolved()  # what is wrong is said before records are read
     try:
         with Progress(Console(stderr=True), config.data.source) as say:
-            return config, federation_of(config, progress=say)
+            federation = federation_of(config, progress=say)
+        return fitted(config, federation), federation
     except DataError as unavailable:
         if source is not None or config.data.source == "digits":
             raise
         print(f"fedfdp: {unavailable}\nfedfdp: training on scikit-learn's digits instead", file=sys.stderr)
-    config = configs.load("digits", overrides).resolved()
-    return config, federation_of(config)
+    config = configs.load("digits", overrides)
+    federation = federation_of(config)
+    return fitted(config, federation), federation

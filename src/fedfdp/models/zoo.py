@@ -9,6 +9,7 @@ from torch import nn
 from fedfdp.core.errors import SettingError
 
 MOST_LAYERS = 64
+LEAST_IMAGE = 6  # pixels on a side that the small CNN needs
 
 
 def paper_cnn(*, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
@@ -36,7 +37,7 @@ def small_cnn(*, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     26,010 weights on 28×28×1. Bounded activations keep gradients small, so clipping takes less away; few weights mean
     little noise.
     """
-    channels, height, width = _image(input_shape, least=6, name="small-cnn")
+    channels, height, width = _image(input_shape, least=LEAST_IMAGE, name="small-cnn")
     if min(height, width) >= 20:
         first, second = nn.Conv2d(channels, 16, 8, stride=2, padding=2), nn.Conv2d(16, 32, 4, stride=2)
     else:
@@ -60,9 +61,13 @@ def mlp(*, input_shape: tuple[int, ...], outputs: int, hidden: tuple[int, ...] =
     return nn.Sequential(*layers, nn.Linear(widths[-1], outputs))
 
 
-def linear(*, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """For tables: logistic regression, or linear regression with one output."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), outputs))
+def linear(*, input_shape: tuple[int, ...], outputs: int, zeros: bool = False) -> nn.Module:
+    """For tables: logistic regression, or linear regression with one output; with `zeros`, all weights start at 0."""
+    layer = nn.Linear(math.prod(input_shape), outputs)
+    if zeros:
+        nn.init.zeros_(layer.weight)
+        nn.init.zeros_(layer.bias)
+    return nn.Sequential(nn.Flatten(), layer)
 
 
 def _image(shape: tuple[int, ...], *, least: int, name: str) -> tuple[int, int, int]:

@@ -26,6 +26,8 @@ from fedfdp.runs.config import Config
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.session import Result, Update
 from fedfdp.runs.train import train
+from fedfdp.training.defaults import PublicFacts
+from fedfdp.training.protocols import Members
 
 
 def federation_of(config: Config, *, progress: Say | None = None) -> Federation:
@@ -72,9 +74,21 @@ def pinned(runs: Sequence[Config]) -> list[Config]:
     return found
 
 
-def model_of(config: Config, federation: Federation) -> nn.Module:
+def model_of(config: Config, members: Members) -> nn.Module:
     """The model of a run, before training."""
-    return config.model.build(input_shape=federation.input_shape, outputs=federation.outputs, seed=config.seed)
+    return config.model.build(input_shape=members.input_shape, outputs=members.outputs, seed=config.seed)
+
+
+def facts_of(config: Config, members: Members) -> PublicFacts:
+    """What the choice of open settings may know of a run."""
+    scaled = config.data.target is not None and not named(config.data.source)
+    return PublicFacts.of(model_of(config, members), members, scaled=scaled)
+
+
+def fitted(config: Config, members: Members) -> Config:
+    """The config with nothing left open: what it leaves out is chosen for these clients, by public facts alone."""
+    config = replace(config, model=config.model.fitted(members.input_shape, tokens=members.tokens))
+    return config.resolved(facts_of(config, members))
 
 
 def launch(
@@ -87,11 +101,11 @@ def launch(
 ) -> Result:
     """Runs a config in this process; with `out` into that folder."""
     engine = find_engine(config.engine)
-    config = config.resolved()
     if resume and out is not None:  # a private range is estimated once
         kept = RunFolder.find(out).config().get("data", {}).get("estimate", {})
         config = _with_ranges(config, kept.get("found", {}), kept.get("found_with", 0.0))
     federation = federation or federation_of(config)
+    config = fitted(config, federation)
     config = _with_ranges(config, federation.found, next((event.sigmas[0] for event in federation.before), 0.0))
     return train(
         model_of(config, federation),

@@ -37,7 +37,7 @@ from fedfdp.runs.arguments import check_arguments
 from fedfdp.runs.assemble import Started, carry_out
 from fedfdp.runs.folder import LEDGER
 from fedfdp.runs.session import Result, Update
-from fedfdp.training.budget import resolve_privacy
+from fedfdp.training.defaults import PublicFacts, settle
 from fedfdp.training.evaluation import LocalEvaluator
 from fedfdp.training.participation import Participation
 from fedfdp.training.protocols import Engine
@@ -115,8 +115,16 @@ def train(
     participation = participation or Participation()
     factory = find_engine(engine or "local") if engine is None or isinstance(engine, str) else engine
     algorithm.check_privacy(privacy)
-    share = participation.fraction
-    privacy, rounds = resolve_privacy(privacy, algorithm, rounds, share=share, before=federation.before)
+    settled = settle(
+        PublicFacts.of(model, federation),
+        algorithm,
+        privacy,
+        server,
+        rounds,
+        share=participation.fraction,
+        before=federation.before,
+    )
+    algorithm, privacy, server, rounds = settled.algorithm, settled.privacy, settled.server, settled.rounds
     eval_every = eval_every or max(1, math.ceil(rounds / 15))
     classes = federation.classes
     untouched, model = model, copy.deepcopy(model)
