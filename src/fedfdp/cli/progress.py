@@ -19,6 +19,7 @@ from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.session import Result, Update
 
 LONGEST_NAME = 24
+SECONDS_BETWEEN_LOOKS = 0.5
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
@@ -36,6 +37,7 @@ class Watcher:
         self.bar = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self.task = self.bar.add_task("", total=config.rounds, seen="starting")
         self.started: tuple[float, int] | None = None
+        self.looked, self.seen = 0.0, ""
 
     def __enter__(self) -> "Watcher":
         return self
@@ -53,12 +55,13 @@ class Watcher:
         if self.started is None:  # now that a round is done, nothing is left to be refused
             self.started = (now, step.round)
             self._announce()
-        seen = _seen(update)
-        self.bar.update(self.task, completed=step.round, seen=seen)
+        if step.evaluation is not None or now - self.looked > SECONDS_BETWEEN_LOOKS:
+            self.looked, self.seen = now, _seen(update)  # computing ε may take longer than a round
+        self.bar.update(self.task, completed=step.round, total=step.rounds, seen=self.seen)
         if step.evaluation is not None and not self.console.is_terminal:
             first, since = self.started[1], now - self.started[0]
             left = since / max(step.round - first, 1) * (step.rounds - step.round)
-            print(f"round {step.round}/{step.rounds}  {seen}  {_clock(left)} left", file=sys.stderr, flush=True)
+            print(f"round {step.round}/{step.rounds}  {self.seen}  {_clock(left)} left", file=sys.stderr, flush=True)
 
     def _announce(self) -> None:
         private, data = self.config.privacy, self.config.data

@@ -10,6 +10,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -46,9 +47,17 @@ class Update:
     """What a run tells while it goes on: the finished round, and how much ε is used up so far."""
 
     step: Step  # the round that has just ended
-    epsilon: float | None  # how much the client that spent most has used up so far, for display; None without privacy
+    spent: Callable[[], float | None] = field(repr=False)  # computes `epsilon`
     budget: float | None  # the ε that was allowed; None without privacy
     history: list[dict[str, Any]] = field(repr=False)  # the entries of all evaluations so far
+
+    @cached_property
+    def epsilon(self) -> float | None:
+        """How much the client that spent most has used up so far, for display; None without privacy.
+
+        Computed when it is first read, which may take longer than a round of a small model.
+        """
+        return self.spent()
 
 
 class Session:
@@ -79,7 +88,7 @@ class Session:
                     saved = time.monotonic()
                 if on_update is not None:
                     budget = self.plan.privacy.epsilon if self.plan.privacy else None
-                    on_update(Update(step, self._epsilon(final=False), budget, self.history))
+                    on_update(Update(step, partial(self._epsilon, final=False), budget, self.history))
         except KeyboardInterrupt:
             self._save()
             self._write_statement()

@@ -17,6 +17,7 @@ from torch import nn
 
 from fedfdp import models
 from fedfdp.algorithms import Algorithm, FedFDP, algorithm_settings
+from fedfdp.core import weights
 from fedfdp.core.errors import RunError, SettingError, nearest, require
 from fedfdp.core.identity import examine
 from fedfdp.core.records import digest
@@ -45,6 +46,7 @@ from fedfdp.training.rounds import Plan
 from fedfdp.training.server_optimizer import ServerOptimizer
 
 MOST_THREADS = 16
+SMALL_WORK = 4e6  # records of a round times weights
 
 
 def train(
@@ -183,7 +185,7 @@ def train(
         config=config or settings,
         out=None if out is None else Path(out),
         resume=resume,
-        threads=allowed_threads(threads) or default_threads(),
+        threads=allowed_threads(threads) or _threads_for(learner, federation, algorithm, privacy),
         on_update=on_update,
     )
     return replace(result, model=_handed_out(untouched, result.model))
@@ -235,6 +237,12 @@ def default_threads() -> int:
         return torch.get_num_threads()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, MOST_THREADS)
+
+
+def _threads_for(learner: Learner, federation: Federation, algorithm: Algorithm, privacy: DPSGD | None) -> int:
+    """One for a small model on small batches, where waiting for each other costs threads more than they save."""
+    records = privacy.q * sum(len(client.train) for client in federation.clients) if privacy else algorithm.batch_size
+    return 1 if records * weights.size(learner.initial()) < SMALL_WORK else default_threads()
 
 
 def _device(name: str) -> str:
