@@ -51,7 +51,7 @@ class Task:
 
     @property
     def algorithm(self) -> FedFDP:
-        return FedFDP(lr=self.setting.lr)
+        return FedFDP(lr=self.setting.lr, server_lam=5.0)
 
     @property
     def privacy(self) -> DPSGD:

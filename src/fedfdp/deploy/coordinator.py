@@ -25,6 +25,7 @@ from fedfdp.engines.flower.terms import Terms, build_model, frozen_digest, learn
 from fedfdp.fairness.performance import Performance
 from fedfdp.runs import config as configs
 from fedfdp.runs.assemble import Started, carry_out
+from fedfdp.runs.build import fitted
 from fedfdp.runs.config import Config
 from fedfdp.runs.session import Result, Update
 from fedfdp.training.rounds import Plan
@@ -62,13 +63,13 @@ def coordinate(
     say: Callable[[str], None] = log.info,
 ) -> Result:
     """Runs a config with the nodes of `settings`; every round is checkpointed, so that none is paid for twice."""
-    config = config.resolved()
     _check(config, settings)
-    assert config.rounds is not None
-    assert config.eval_every is not None
     exchange = Exchange(network.grid, dict(network.ids), network.meter, check=network.check)
     roster = Roster(tuple(settings.nodes), exchange, name=config.data.source)
     roster.gather(settings.enough, settings.wait, say=say)
+    config = fitted(config, roster)  # by what the nodes declare
+    assert config.rounds is not None
+    assert config.eval_every is not None
     performance = Performance.of(config.metric)
     performance.check(roster.classes)
     method, privacy = config.algorithm, config.privacy

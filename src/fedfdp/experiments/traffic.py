@@ -20,7 +20,8 @@ from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.training.client import LocalClient
 
 FLOAT = 4  # bytes of a weight
-_PRIVACY = DPSGD(epsilon=100.0, sigma=1.0, q=0.5, clip=1.0, accountant="rdp")  # one that every private method accepts
+# One that every private method accepts.
+_PRIVACY = DPSGD(epsilon=100.0, delta=1e-5, sigma=1.0, q=0.5, clip=1.0, sigma_loss=5.0, accountant="rdp")
 
 
 @dataclass(frozen=True)

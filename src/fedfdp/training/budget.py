@@ -130,5 +130,7 @@ def rate_for(privacy: DPSGD, algorithm: Algorithm, rounds: int) -> float:
     least = 1e-4
     if cost(least) > privacy.epsilon:
         return least
-    found = approach(cost, privacy.epsilon, safe=least, end=privacy.q, first=math.sqrt(least * privacy.q), tolerance=0.02)
+    found = approach(
+        cost, privacy.epsilon, safe=least, end=privacy.q, first=math.sqrt(least * privacy.q), tolerance=0.02
+    )
     return round_away(found, upward=False)

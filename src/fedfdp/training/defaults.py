@@ -7,7 +7,6 @@ Nothing here reads a record, and what is given stays as it is. The numbers were 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-
 from typing import Any, Literal
 
 from torch import nn
@@ -157,7 +156,7 @@ def _scheduled(
         batch = min(max(WORK / needed.weights, BATCHES[0]), BATCHES[1])
         q = min(1.0, batch / needed.total)
         q = 1.0 if q > 0.5 else round(q, 2 - math.ceil(math.log10(q)))  # the whole rather than most of it
-        why = f"{q * needed.total:,.0f} of {needed.total:,} {needed.unit}s in a round: the more, the less noise"
+        why = f"{q * needed.total:,.0f} of {needed.total:,} of unit {needed.unit} in a round: the more, the less noise"
         if privacy.sigma is not None and rounds is None and privacy.epsilon is not None:
             tried = replace(privacy, q=q)
             q = min(q, rate_for(tried, algorithm, ROUNDS))
@@ -174,7 +173,8 @@ def _check_delta(delta: float, facts: PublicFacts) -> None:
     """A δ of 1/n or more is met by a mechanism that publishes a record: no guarantee at all."""
     largest = max(facts.sizes)
     if delta_warning(delta, largest):
-        allowed = f"not below 1/n = {1 / largest:.2g} of the largest holder ({largest:,} {facts.unit}s): it protects nobody"
+        n = f"1/n = {1 / largest:.2g} of the largest holder ({largest:,} of unit {facts.unit})"
+        allowed = f"not below {n}: it protects nobody"
         raise SettingError("privacy.delta", delta, allowed, "leave it out, or take 1e-5 or less")
 
 
@@ -263,9 +263,7 @@ def _rate(
     return _digits(rate), f"η·C = {rate * privacy.clip:.3g} a round, {way:.3g} in all with momentum: {bound}"
 
 
-def _fair(
-    facts: PublicFacts | None, algorithm: Algorithm, privacy: DPSGD | None, said: list[Choice]
-) -> Algorithm:
+def _fair(facts: PublicFacts | None, algorithm: Algorithm, privacy: DPSGD | None, said: list[Choice]) -> Algorithm:
     """λ_s and the first F, of methods that have them."""
     offered: dict[str, tuple[float, str]] = {}
     if left_out(algorithm, "server_lam"):

@@ -36,7 +36,8 @@ class ServerOptimizer:
         require(self.tau > 0, "server.tau", self.tau, "above 0", "1e-3 is usual")
         for name in ("momentum", "beta2", "average"):
             value = getattr(self, name)
-            require(value is None or 0 <= value < 1, f"server.{name}", value, "at least 0, below 1", "0 switches it off")
+            fits = value is None or 0 <= value < 1
+            require(fits, f"server.{name}", value, "at least 0, below 1", "0 switches it off")
 
     def step(self, before: Weights, aggregated: Weights, memory: ServerMemory) -> tuple[Weights, ServerMemory]:
         """The new global weights, from the old ones and what the method made of the clients' updates."""
