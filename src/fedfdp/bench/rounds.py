@@ -56,7 +56,7 @@ class Task:
     @property
     def privacy(self) -> DPSGD:
         s = self.setting
-        return DPSGD(epsilon=None, sigma=s.sigma, q=RATE, clip=s.clip, sigma_loss=s.sigma_loss)
+        return DPSGD(epsilon=None, delta=1e-5, sigma=s.sigma, q=RATE, clip=s.clip, sigma_loss=s.sigma_loss)
 
     def first(self, weights: Weights) -> FDPState:
         sizes = [len(client.train) for client in self.federation.clients]

@@ -5,7 +5,7 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -27,10 +27,10 @@ def run(
 ) -> None:
     """Train a model across data holders: privately, fairly, and to the end of the budget."""
     from fedfdp.cli.progress import Watcher
-    from fedfdp.core.errors import RunError
+    from fedfdp.core.errors import DivergedError, RunError
     from fedfdp.runs.build import free_folder, launch, stored_config
     from fedfdp.runs.folder import RunFolder
-    from fedfdp.runs.session import Update
+    from fedfdp.runs.session import Result, Update
     from fedfdp.runs.tracking import check_tracking, tracker
 
     check_tracking(log)
@@ -43,6 +43,7 @@ def run(
         config, federation = _prepared(source, set_ or [])
         folder = out or free_folder(Path("runs"), config.name)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    diverged: DivergedError | None = None
     with Watcher(config) as watcher, tracker(log, folder.parent, folder.name, config.to_dict()) as track:
 
         def each(update: Update) -> None:
@@ -51,6 +52,9 @@ def run(
 
         try:
             result = launch(config, out=folder, resume=resume is not None, federation=federation, on_update=each)
+        except DivergedError as error:
+            watcher.stop()
+            result, diverged = cast(Result, error.result), error
         except KeyboardInterrupt:
             watcher.stop()
             print(f"fedfdp: interrupted; continue with: fedfdp run --resume {folder}", file=sys.stderr)
@@ -62,6 +66,8 @@ def run(
     page = _report(folder) if report else None
     if not as_json:
         print(f"report: {page}" if page else f"see it as a page: fedfdp report {shlex.quote(str(folder))}")
+    if diverged is not None:
+        raise diverged
 
 
 def _report(folder: Path) -> Path:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
 from fedfdp.algorithms import algorithm_name
 from fedfdp.core import weights
-from fedfdp.core.errors import FedFDPError, RunError
+from fedfdp.core.errors import DivergedError, FedFDPError, RunError
 from fedfdp.models.learner import Learner
 from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json, RunFolder
 from fedfdp.runs.statement import statement
@@ -94,9 +94,19 @@ class Session:
             self._write_statement()
             raise
         state = self.trainer.progress.state
+        if self.trainer.diverged:
+            self._give_up()
         if state.round < self.plan.rounds and not self.plan.algorithm.done(state):
             log.warning("stopped after %s of %s rounds: no client can pay for another", state.round, self.plan.rounds)
         return self._finish()
+
+    def _give_up(self) -> NoReturn:
+        """Ends a run that diverged: what it paid for is stated and kept, and it does not pass for a success."""
+        result, method = self._finish(), self.plan.algorithm
+        kept = f"; kept in {result.folder}" if result.folder else ""
+        rates = f"algorithm.lr = {method.lr:g}: try a tenth of it, or leave it out to have it chosen"
+        clip = f" (and privacy.clip = {self.plan.privacy.clip:g} with it)" if self.plan.privacy else ""
+        raise DivergedError(f"the run diverged: {self.trainer.diverged}{kept}; {rates}{clip}", result)
 
     def _restore(self) -> None:
         if self.folder is None:
@@ -199,6 +209,7 @@ class Session:
             "epsilon": self._epsilon(final=True),
             "delta": privacy.delta if privacy else None,
             "rounds": progress.state.round,
+            **({"diverged": self.trainer.diverged} if self.trainer.diverged else {}),
             "seconds": round(progress.seconds, 3),
             "algorithm": algorithm_name(self.plan.algorithm),
             "clients": len(members.names),

@@ -16,6 +16,7 @@ from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.planning.planner import PRECISION, plan
 
 LOSS_NOISE = 5.0  # σ_l over σ where it is left out: the loss then adds 2 % to the price of the gradient
+USED_UP = 0.9  # the part of a budget above which nothing is said of the rest
 _MOST_NOISE, _LEAST_NOISE = 1e5, 1e-2  # the range in which σ is searched
 
 
@@ -134,3 +135,23 @@ def rate_for(privacy: DPSGD, algorithm: Algorithm, rounds: int) -> float:
         cost, privacy.epsilon, safe=least, end=privacy.q, first=math.sqrt(least * privacy.q), tolerance=0.02
     )
     return round_away(found, upward=False)
+
+
+def unspent(
+    privacy: DPSGD, algorithm: Algorithm, rounds: int, *, share: float = 1.0, before: Sequence[Event] = ()
+) -> str:
+    """What would use a budget that these rounds leave a good part of; empty if they use it up."""
+    assert privacy.epsilon is not None
+    if algorithm.adaptive:
+        return ""
+    paid, step = math.ceil(rounds * share), algorithm.events(None, privacy)
+    cost = epsilon_of([*before, *repeat(step, paid)], privacy.delta, accountant=privacy.accountant)
+    used = cost / privacy.epsilon
+    if used > USED_UP:
+        return ""
+    most = max_count(step, privacy.epsilon, privacy.delta, accountant=privacy.accountant, after=before)
+    least = _smallest_sigma(privacy, algorithm, paid, before)
+    return (
+        f"{used:.0%} of epsilon = {privacy.epsilon:g} used: {most / paid:.2g} times the rounds, or sigma = {least:.4g} "
+        f"in place of {privacy.noise:.4g}, would use it; leave out sigma to have it solved"
+    )
