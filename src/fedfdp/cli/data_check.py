@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fedfdp.algorithms import Algorithm
     from fedfdp.data.files.describe import Description
     from fedfdp.data.validation import Review
 
@@ -61,17 +60,10 @@ def _reviewed(source: str, overrides: list[str]) -> "Review":
         federation,
         config.privacy,
         step=step,
-        default_lr=_default_lr(config.algorithm),
         advice=config.algorithm.advice(federation.classes),
         columns=columns,
         names=class_names(config.data),
     )
-
-
-def _default_lr(algorithm: "Algorithm") -> float | None:
-    """The step size, if it is the method's default."""
-    own = next(field.default for field in dataclasses.fields(algorithm) if field.name == "lr")
-    return algorithm.lr if algorithm.lr == own else None
 
 
 def _show_review(found: "Review") -> None:

@@ -33,7 +33,10 @@ def show_plan(source: str, overrides: list[str], *, as_json: bool) -> None:
     config = replace(config, model=config.model.fitted(federation.input_shape, tokens=federation.tokens))
     facts = facts_of(config, federation)
     settled = config.settled(facts)
-    strength = Strength.of(facts, settled, config.participation.fraction)
+    strength = None
+    if settled.privacy is not None:
+        share = config.participation.fraction
+        strength = Strength.of(facts, settled.algorithm, settled.privacy, settled.rounds, share)
     said = _warnings(config, settled, strength)
     if as_json:
         print(json.dumps(_plan(config, facts, settled, strength, said)))

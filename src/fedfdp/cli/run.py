@@ -41,6 +41,7 @@ def run(
         federation = None
     else:
         config, federation = _prepared(source, set_ or [])
+        _warn_of_noise(config, federation)
         folder = out or free_folder(Path("runs"), config.name)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     diverged: DivergedError | None = None
@@ -63,11 +64,35 @@ def run(
         print(json.dumps(result.summary))
     else:
         watcher.show(result)
+        _say_unspent(config)
     page = _report(folder) if report else None
     if not as_json:
         print(f"report: {page}" if page else f"see it as a page: fedfdp report {shlex.quote(str(folder))}")
     if diverged is not None:
         raise diverged
+
+
+def _warn_of_noise(config: "Config", federation: "Federation") -> None:
+    """Says on stderr, before training, if the budget is too small for these records."""
+    from fedfdp.runs.build import facts_of
+    from fedfdp.training.defaults import Strength
+
+    if config.privacy is None or config.rounds is None:
+        return
+    facts, share = facts_of(config, federation), config.participation.fraction
+    strength = Strength.of(facts, config.algorithm, config.privacy, config.rounds, share)
+    if said := strength.warning(config.privacy.epsilon):
+        print(f"fedfdp: {said}", file=sys.stderr)
+
+
+def _say_unspent(config: "Config") -> None:
+    """Says what would use the rest of the budget, if much of it is left."""
+    from fedfdp.training.budget import unspent
+
+    if config.privacy is not None and config.rounds is not None:
+        share, before = config.participation.fraction, config.data.before
+        if said := unspent(config.privacy, config.algorithm, config.rounds, share=share, before=before):
+            print(said)
 
 
 def _report(folder: Path) -> Path:

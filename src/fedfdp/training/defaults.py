@@ -302,11 +302,11 @@ class Strength:
     by_client: tuple[float, ...]
 
     @classmethod
-    def of(cls, facts: PublicFacts, settled: Settled, share: float = 1.0) -> "Strength | None":
-        """None without privacy."""
-        if settled.privacy is None:
-            return None
-        each = signal(settled.privacy, settled.algorithm, settled.rounds, share) / math.sqrt(facts.weights)
+    def of(
+        cls, facts: PublicFacts, algorithm: Algorithm, privacy: DPSGD, rounds: int, share: float = 1.0
+    ) -> "Strength":
+        """Of settings with nothing left open."""
+        each = signal(privacy, algorithm, rounds, share) / math.sqrt(facts.weights)
         return cls(facts.total * each / math.sqrt(len(facts.sizes)), tuple(size * each for size in facts.sizes))
 
     def warning(self, epsilon: float | None) -> str:
