@@ -3,7 +3,6 @@
 It reads private records as they are. What it says, with advice, is for the holder only and is never released.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
