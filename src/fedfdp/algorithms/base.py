@@ -24,6 +24,7 @@ from fedfdp.core import ranges
 from fedfdp.core import weights as w
 from fedfdp.core.errors import require
 from fedfdp.core.records import Weights
+from fedfdp.core.settings import left_out
 from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.clipping.bounded import Coefficient
@@ -92,6 +93,7 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
 
     def step_size(self, round: int) -> float:
         """η of a round, the first being round 0; never so small that dividing by it fails."""
+        self.require(not left_out(self, "lr"), "lr", "not chosen yet: a run does so for its clients", "set lr")
         return max(self.lr * self.lr_decay**round, min(self.lr, SMALLEST_RATE))
 
     def coefficient(self, broadcast: MessageT, privacy: DPSGD | None) -> Coefficient:

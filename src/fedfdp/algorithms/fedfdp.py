@@ -16,12 +16,16 @@ from fedfdp.algorithms.record_types import LOSS_MEANING, Broadcast, ClientState,
 from fedfdp.core import ranges
 from fedfdp.core.errors import SettingError
 from fedfdp.core.records import Weights
+from fedfdp.core.settings import left_out
 from fedfdp.fairness.adaptive import Drive
 from fedfdp.fairness.bounds import mean_bound, quantile_bound
 from fedfdp.fairness.coefficients import Form, fair_clip, form_named
 from fedfdp.fairness.weights import fair_weight
 from fedfdp.privacy.clipping.bounded import Coefficient
 from fedfdp.privacy.dpsgd import DPSGD
+
+
+SERVER_LAM = 5.0  # λ_s where the method is used by itself; a run chooses it for its clients
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,8 @@ class FedFDP(Algorithm[FDPState, FDPBroadcast, FDPUpload, FDPMemory]):
     def aggregate(self, state: FDPState, uploads: Iterable[FDPUpload]) -> FDPState:
         """w_t + Σ ω_i (w_i − w_t)/Σ ω_i with ω_i = p_i·clamp(1 + λ_s(F̄_i − F)): read once, one upload at a time."""
         mean, losses, loss, within, weight = Mean(state.weights), dict(state.losses), 0.0, 0.0, 0.0
-        lam = self.server_lam if self.server_rule == "fixed" else state.drive.lam(state.loss)
+        fixed = SERVER_LAM if left_out(self, "server_lam") else self.server_lam
+        lam = fixed if self.server_rule == "fixed" else state.drive.lam(state.loss)
         limits = {"low": self.server_low, "high": self.server_high}
         for upload in uploads:
             before = losses.get(upload.client, state.loss)
