@@ -24,7 +24,6 @@ from fedfdp.fairness.weights import fair_weight
 from fedfdp.privacy.clipping.bounded import Coefficient
 from fedfdp.privacy.dpsgd import DPSGD
 
-
 SERVER_LAM = 5.0  # λ_s where the method is used by itself; a run chooses it for its clients
 
 
