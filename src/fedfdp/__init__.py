@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedfdp.algorithms import ALIDPFL, QFFL, FedAvg, FedDyn, FedFair, FedFDP, FedProx, Scaffold
-    from fedfdp.core.errors import FedFDPError
+    from fedfdp.core.errors import DivergedError, FedFDPError
     from fedfdp.data import Federation
     from fedfdp.fairness.metrics import ClientResults
     from fedfdp.privacy.dpsgd import DPSGD
@@ -35,6 +35,7 @@ _HOME = {
     "Scaffold": "fedfdp.algorithms",
     "Participation": "fedfdp.training.participation",
     "FedFDP": "fedfdp.algorithms",
+    "DivergedError": "fedfdp.core.errors",
     "FedFDPError": "fedfdp.core.errors",
     "FedFair": "fedfdp.algorithms",
     "Federation": "fedfdp.data",
@@ -51,6 +52,7 @@ __all__ = [
     "QFFL",
     "ClientResults",
     "Config",
+    "DivergedError",
     "Evaluation",
     "FedAvg",
     "FedDyn",

@@ -74,15 +74,16 @@ def train(
 ) -> Result:
     """Trains `model` across the clients of `federation`; the model that is passed in stays as it is.
 
-    With `privacy`, one of its ε and σ or `rounds` may be left out.
+    What is left out is chosen from public facts (docs/planning.md): `privacy=DPSGD(epsilon=3.0)` is enough. Of ε, σ and
+    `rounds` the one that is left out is solved for. A run that diverges raises `DivergedError`, with its result.
 
     Args:
         model: any `torch.nn.Module` that takes such records; only parameters that require a gradient are trained.
         federation: the clients and their records.
         algorithm: the method; None: `FedFDP()`.
         privacy: the private step and its budget; None: no privacy.
-        rounds: how many; None: as many as the budget allows.
-        server: an optimiser or averaged weights on top of the method; None: neither.
+        rounds: how many; None: as many as ε and σ allow, or chosen if only ε is given.
+        server: an optimiser or averaged weights on top of the method; None: chosen where `lr` is left out, else neither.
         participation: who takes part in a round; None: everyone.
         loss: called with outputs and targets, it gives one loss per record; None: cross-entropy or squared error.
         metric: Ψ is its variance over clients: "loss", "accuracy", or a function of outputs and targets.
@@ -94,7 +95,7 @@ def train(
             function that is called as `LocalEngine` is, and gives an `Engine`.
         fused: whether many clients are computed in one pass; False is slower, and the same but for rounding.
         device: "cpu", "cuda" or "auto".
-        threads: None: one per core.
+        threads: None: one per core, or one in all where there is little to compute.
         out: the folder that keeps the run; None: nothing is written.
         resume: continues the run in `out`, to the same bits.
         config: what that folder keeps as the run's settings; None: those given here.

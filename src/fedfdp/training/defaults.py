@@ -268,9 +268,10 @@ def _fair(facts: PublicFacts | None, algorithm: Algorithm, privacy: DPSGD | None
     offered: dict[str, tuple[float, str]] = {}
     if left_out(algorithm, "server_lam"):
         offered["server_lam"] = FAIRNESS, "losses are released as they are"
-        if privacy is not None:
-            known = _known(facts, "algorithm.server_lam")
-            middle = sorted(known.sizes)[len(known.sizes) // 2]
+        if privacy is not None and facts is None:
+            del offered["server_lam"]  # left open until the sizes are known
+        elif privacy is not None and facts is not None:
+            middle = sorted(facts.sizes)[len(facts.sizes) // 2]
             kept = getattr(algorithm, "smoothing", 0.0)
             noise = privacy.sigma_loss * getattr(algorithm, "loss_clip", 1.0) / (privacy.q * middle)
             noise *= math.sqrt((1 - kept) / (1 + kept))
