@@ -83,7 +83,7 @@ def train(
         algorithm: the method; None: `FedFDP()`.
         privacy: the private step and its budget; None: no privacy.
         rounds: how many; None: as many as ε and σ allow, or chosen if only ε is given.
-        server: an optimiser or averaged weights on top of the method; None: chosen where `lr` is left out, else neither.
+        server: an optimiser or averaged weights on top of the method; None: chosen if `lr` is left out.
         participation: who takes part in a round; None: everyone.
         loss: called with outputs and targets, it gives one loss per record; None: cross-entropy or squared error.
         metric: Ψ is its variance over clients: "loss", "accuracy", or a function of outputs and targets.
