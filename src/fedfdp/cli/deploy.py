@@ -58,7 +58,3 @@ def local(
     else:
         watcher.show(result)
         print(f"each node's key, ledger and log: {place}; evaluated on raw records, as real nodes are not by default")
-
-
-if __name__ == "__main__":
-    app()

@@ -15,6 +15,7 @@ COMMANDS = {
     "show": "fedfdp.cli.show:show",
     "export": "fedfdp.cli.export:export",
     "predict": "fedfdp.cli.predict:predict",
+    "joining": "fedfdp.cli.joining:joining",
     "report": "fedfdp.cli.report:report",
     "watch": "fedfdp.cli.watch:watch",
     "plan": "fedfdp.cli.plan:plan",

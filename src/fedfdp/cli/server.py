@@ -78,13 +78,3 @@ def _coordinate(
         print(json.dumps(result.summary))
     else:
         watcher.show(result)
-
-
-if __name__ == "__main__":
-    from fedfdp.core.errors import FedFDPError
-
-    try:
-        typer.run(server)
-    except FedFDPError as error:
-        print(f"fedfdp: {error}", file=sys.stderr)
-        sys.exit(2)

@@ -24,6 +24,7 @@ from fedfdp.core.errors import RunError
 
 CONFIG, METRICS, CHECKPOINT = "config.toml", "metrics.jsonl", "checkpoint"
 SUMMARY, MODEL, LEDGER, IDENTITY = "summary.json", "model.safetensors", "ledger.jsonl", "run.json"
+JOINING = "joining.json"  # whether the holders are better off than alone
 OWN = "own"  # the folder of the clients' own models, where a method has them
 PRIVACY_JSON, PRIVACY_PAGE, CLIENTS = "privacy.json", "privacy.md", "clients.json"
 LIVE, STOP, LOCK = "live.json", "stop", ".lock"
@@ -68,7 +69,7 @@ class RunFolder:
         """Whether summary and model are there."""
         return (self.path / SUMMARY).is_file()
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         """What a finished run came to; a RunError where it is not finished."""
         if not self.finished:
             raise RunError(f"{self.path} is not finished; continue it with: fedfdp run --resume {self.path}")
@@ -81,6 +82,10 @@ class RunFolder:
     def privacy(self) -> Json | None:
         """The privacy statement; None where there is no privacy, or none was written yet."""
         return self._json(PRIVACY_JSON) if (self.path / PRIVACY_JSON).is_file() else None
+
+    def joining(self) -> Json | None:
+        """Each holder with the run's model and with its own; None where it was not compared."""
+        return self._json(JOINING) if (self.path / JOINING).is_file() else None
 
     def live(self) -> Json | None:
         """What the run last said of itself (`runs/live.py`); None in folders of runs that did not."""

@@ -20,6 +20,7 @@ from torch import nn
 from fedfdp.algorithms import algorithm_name
 from fedfdp.core import weights
 from fedfdp.core.errors import FedFDPError, RunError
+from fedfdp.fairness.metrics import by_class
 from fedfdp.models.learner import Learner
 from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json, RunFolder
 from fedfdp.runs.live import Live
@@ -119,16 +120,14 @@ class Session:
         if self.accounts is not None:
             self.accounts.sync()
         clients = step.evaluation.clients
-        entry = {
+        entry: Json = {
             "round": step.round,
             **{name: _finite(value) for name, value in step.evaluation.measures.items()},
             "epsilon": self._epsilon(final=False),
-            "clients": {
-                "loss": [_finite(v) for v in clients.losses.tolist()],
-                "accuracy": [_finite(v) for v in clients.accuracies.tolist()],
-                **{name: [_finite(v) for v in found.tolist()] for name, found in clients.of_outputs.items()},
-            },
+            "clients": {name: [_finite(v) for v in found.tolist()] for name, found in clients.by_client().items()},
         }
+        if (classes := by_class(clients.answers)) is not None:
+            entry["classes"] = classes
         self.history.append(entry)
         if self.folder is not None:
             self.folder.append_metrics(entry)
@@ -210,6 +209,7 @@ class Session:
             "sigma": privacy.sigma if privacy else None,
             "epsilon_budget": privacy.epsilon if privacy else None,
             "accountant": privacy.accountant if privacy else None,
+            "unit": members.unit,
             "data": f"{members.name} ({remark})" if (remark := self.about.get("remark")) else members.name,
             "task": {  # enough to build the model again without the records
                 "input_shape": list(members.input_shape),

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedfdp.algorithms.base import Broadcast, Upload
 from fedfdp.core.records import Weights
 from fedfdp.fairness.metrics import ClientResults
@@ -105,6 +108,9 @@ class Evaluator(Protocol):
 
     def train(self, weights: Weights, own: Own = NOBODY) -> ClientResults:
         """On the training records."""
+
+    def alone(self) -> Mapping[str, NDArray[np.float64]]:
+        """By the metric's name: what each client's own model reaches, as far as it is known here."""
 
 
 @dataclass(frozen=True)

@@ -160,10 +160,12 @@ class Trainer:
         return Step(done, plan.rounds, used, evaluation)
 
     def evaluate(self, *, last: bool) -> Evaluation:
-        """Measures on the clients' test records, and at the end Ψ on their training records too."""
+        """Measures on the clients' test records; at the end also Ψ on their training records, and each one alone."""
         start = time.perf_counter()
         judged: tuple[Any, ...] = (self.released, own) if (own := self.own) else (self.released,)
         results = self.evaluator.test(*judged)
+        if last:
+            results = replace(results, of_outputs={**results.of_outputs, **self.evaluator.alone()})
         found = measures(results)
         if local := self.engine.local_losses:
             shares = dict(zip(self.members.names, results.shares.tolist(), strict=True))
