@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import typer
 
-from fedfdp.core.errors import FedFDPError
+from fedfdp.core.errors import DivergedError, FedFDPError
 from fedfdp.core.importing import imported
 
 # A command's name, and its function; or the Typer of a command that has commands below it. In the order of --help.
@@ -55,9 +55,9 @@ app = build(COMMANDS)
 
 
 def main() -> None:
-    """Runs the command line; what the user can fix is one line and exit code 2."""
+    """Runs the command line; what the user can fix is one line and exit code 2; 3 if a run diverged."""
     try:
         app()
     except FedFDPError as error:
         print(f"fedfdp: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(3 if isinstance(error, DivergedError) else 2)

@@ -113,7 +113,9 @@ def config_of(experiment: Experiment, row: Row, column: Column, scale: Scale, se
         rounds = math.ceil(rounds * experiment.rounds_share)
         rounds = min(rounds, experiment.most_rounds or rounds)
     config = whole
-    config = replace(config, rounds=rounds, eval_every=max(1, math.ceil(rounds / experiment.evaluations)))
+    often = experiment.evaluations
+    often = often if experiment.targets else min(often, scale.most_evaluations or often)
+    config = replace(config, rounds=rounds, eval_every=max(1, math.ceil(rounds / often)))
     return Planned(row, column, config, step)
 
 
