@@ -10,6 +10,7 @@ from typing import Annotated
 
 from fedfdp.core import ranges
 from fedfdp.core.errors import SettingError, require
+from fedfdp.core.kinds import check_kinds
 from fedfdp.privacy.accounting import Event, find
 
 
@@ -31,6 +32,7 @@ class DPSGD:
     budgets: dict[str, float] = field(default_factory=dict)  # an ε of their own for clients by name
 
     def __post_init__(self) -> None:
+        check_kinds(self, "privacy")
         ranges.check(self, "privacy")
         fits = 0 < self.delta < 1
         require(fits, "privacy.delta", self.delta, "a probability in (0, 1)", "take less than 1/records, as 1e-5")
