@@ -87,8 +87,8 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
                         setattr(cls, name, kind)
 
     def __post_init__(self) -> None:
-        check_kinds(self, "algorithm")
         ranges.check(self, "algorithm")
+        check_kinds(self, "algorithm")
         both = self.local_steps is not None and self.local_epochs is not None
         self.require(not both, "local_epochs", "not together with local_steps", "leave one of them out")
 

@@ -32,8 +32,8 @@ class DPSGD:
     budgets: dict[str, float] = field(default_factory=dict)  # an ε of their own for clients by name
 
     def __post_init__(self) -> None:
-        check_kinds(self, "privacy")
         ranges.check(self, "privacy")
+        check_kinds(self, "privacy")
         fits = 0 < self.delta < 1
         require(fits, "privacy.delta", self.delta, "a probability in (0, 1)", "take less than 1/records, as 1e-5")
         fits = self.epsilon is None or _positive(self.epsilon)
