@@ -63,3 +63,6 @@ def test_an_interrupted_run_has_one_too(digits, tmp_path):
         statement(digits, tmp_path / "run", on_update=interrupt)
     made = json.loads((tmp_path / "run" / "privacy.json").read_text())
     assert made["rounds"] == 1
+    # When it ends may depend on what it showed, so all four planned rounds are claimed, not the one that was paid.
+    assert made["epsilon"] == pytest.approx(epsilon([Event(0.2, (2.0, 5.0), 4)], 1e-5))
+    assert any("ended after 1 of 4 rounds" in warning for warning in made["warnings"])

@@ -25,7 +25,7 @@ from fedfdp.fairness.metrics import by_class
 from fedfdp.models.learner import Learner
 from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json, RunFolder
 from fedfdp.runs.live import Live
-from fedfdp.runs.statement import statement
+from fedfdp.runs.statement import Statement, statement
 from fedfdp.training.protocols import Accounts
 from fedfdp.training.rounds import Step, Trainer
 
@@ -162,7 +162,17 @@ class Session:
         if self.accounts is None:
             return None
         self._check_charges(self.accounts)
-        return self.accounts.epsilon() if final else self.accounts.epsilon_so_far()
+        if not final:
+            return self.accounts.epsilon_so_far()
+        made = self._statement() if self._cut_short else None
+        return self.accounts.epsilon() if made is None else made.epsilon
+
+    @property
+    def _cut_short(self) -> bool:
+        """Whether the run ended before its plan did, perhaps for what it showed: then the whole plan is claimed."""
+        state, unable = self.trainer.progress.state, self.engine.unable
+        over = state.round >= self.plan.rounds or self.plan.algorithm.done(state)
+        return not over and len(unable) < len(self.members.names)
 
     def _check_charges(self, accounts: Accounts) -> None:
         """Raises if the ledgers show fewer events than the uploads have: the stated ε would be too low."""
@@ -191,26 +201,32 @@ class Session:
         return Result(model, summary, self.history, self.folder.path if self.folder else None)
 
     def _write_statement(self) -> None:
-        if self.folder is None or self.accounts is None or self.plan.privacy is None:
-            return
+        if self.folder is not None and (made := self._statement()) is not None:
+            self.folder.write(PRIVACY_JSON, made.to_json().encode())
+            self.folder.write(PRIVACY_PAGE, made.to_markdown().encode())
+
+    def _statement(self) -> Statement | None:
+        """What may be claimed now; None without privacy."""
+        if self.accounts is None or self.plan.privacy is None:
+            return None
         self._check_charges(self.accounts)
         facts = self.engine.facts()
-        made = statement(
+        data = self.folder.config().get("data", {}) if self.folder is not None else {}
+        return statement(
             self.plan.algorithm,
             algorithm_name(self.plan.algorithm),
             self.plan.privacy,
             self.accounts,
             dict(zip(self.members.names, self.members.sizes, strict=True)),
             rounds=self.trainer.progress.state.round,
+            planned=self.plan.rounds if self._cut_short else None,
             repeatable=self.plan.repeatable,
-            before=bool(self.members.before),
+            before=self.members.before,
             unit=self.members.unit,
             evaluated=facts.evaluated,
             remarks=facts.remarks,
-            unchecked=tuple(self.folder.config().get("data", {}).get("unchecked", ())),
+            unchecked=tuple(data.get("unchecked", ())),
         )
-        self.folder.write(PRIVACY_JSON, made.to_json().encode())
-        self.folder.write(PRIVACY_PAGE, made.to_markdown().encode())
 
     def _summary(self) -> Json:
         last = {name: value for name, value in self.history[-1].items() if name not in ("round", "epsilon", "clients")}

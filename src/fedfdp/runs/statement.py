@@ -7,12 +7,13 @@ import dataclasses
 import datetime
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
 from fedfdp.algorithms.base import Algorithm
-from fedfdp.privacy.accounting import caveat, delta_warning
+from fedfdp.privacy.accounting import Event, caveat, delta_warning, find
+from fedfdp.privacy.accounting.events import Adjacency, repeat
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.unit import Unit
 from fedfdp.training.protocols import Accounts
@@ -46,6 +47,7 @@ class Statement:
     evaluated: Mapping[str, int] = field(default_factory=dict)  # across machines: evaluations each node answered
     remarks: tuple[str, ...] = ()  # nodes whose ledgers claim another ε: both numbers, which is stated
     unchecked: tuple[str, ...] = ()  # columns whose ranges or categories were read from the records
+    planned: int | None = None  # rounds of the plan, where the run ended before them
     date: str = field(default_factory=lambda: datetime.date.today().isoformat())  # when it was written
 
     @property
@@ -67,6 +69,11 @@ class Statement:
                 "same bits, so nothing new; a run with any other setting, model, loss or record draws other noise, and "
                 "counts by itself. Against anyone who knows the seed there is no privacy at all; a deployment draws "
                 "from the operating system's entropy"
+            )
+        if self.planned is not None:
+            found.append(
+                f"the run ended after {self.rounds} of {self.planned} rounds. When a run ends may depend on what it "
+                "showed, so the ε of the whole plan is stated, not only what was spent"
             )
         if self.unchecked:
             found.append(
@@ -209,6 +216,11 @@ class Statement:
         return "\n".join([*head, *rows, *remarks, "", f"Written on {self.date}, computed with {libraries}.", ""])
 
 
+def _priced(events: Sequence[Event], privacy: DPSGD, adjacency: Adjacency = "zero-out") -> float:
+    accountant = find(privacy.accountant)
+    return accountant.epsilon(accountant.history(events), privacy.delta, adjacency)
+
+
 def _versions() -> dict[str, str]:
     return {name: version(name) for name in ("fedfdp", "torch", "dp-accounting", "numpy")}
 
@@ -249,27 +261,32 @@ def statement(
     *,
     rounds: int,
     repeatable: bool,
-    before: bool = False,
+    before: Sequence[Event] = (),
     unit: str = "record",
     evaluated: Mapping[str, int] | None = None,
     remarks: tuple[str, ...] = (),
     unchecked: tuple[str, ...] = (),
+    planned: int | None = None,
 ) -> Statement:
-    """The statement of what these clients' ledgers show; `before`: ranges were estimated from their records too.
+    """The statement of what these clients' ledgers show; `before`: of ranges estimated from their records.
 
     `evaluated`: across machines, which nodes gave out measures of their raw test records, and how often.
     `unchecked`: columns whose ranges or categories were read from the records.
+    `planned`: rounds of the plan of a run that ended before them. The ε of all of them is stated then, or the budget if
+    that is less: that a run ends may depend on its releases, too.
     """
+    plan = () if planned is None else (*before, *repeat(algorithm.events(None, privacy), planned))
     accounts = []
     for client, count in records.items():
         ledger = book.ledger(client)
-        other = ledger.epsilon("replace-one")
-        accounts.append(
-            Account(client, count, ledger.epsilon(), other if math.isfinite(other) else None, ledger.budget)
-        )
+        spent, other = ledger.epsilon(), ledger.epsilon("replace-one")
+        if plan:
+            spent = max(spent, min(_priced(plan, privacy), ledger.budget or math.inf))
+            other = max(other, _priced(plan, privacy, "replace-one"))
+        accounts.append(Account(client, count, spent, other if math.isfinite(other) else None, ledger.budget))
     released = {**({"ranges": RANGES} if before else {}), **algorithm.released()}
     beside = algorithm.joint_event(privacy).sigmas[1:]
     shown = {} if evaluated is None else evaluated
     return Statement(
-        name, privacy, rounds, tuple(accounts), released, beside, repeatable, unit, shown, remarks, unchecked
+        name, privacy, rounds, tuple(accounts), released, beside, repeatable, unit, shown, remarks, unchecked, planned
     )
