@@ -7,7 +7,7 @@ import torch
 
 from fedfdp import DPSGD, FedAvg, FedFDP, train
 from fedfdp.core import files
-from fedfdp.core.errors import RunError
+from fedfdp.core.errors import DivergedError, RunError
 from fedfdp.runs import live
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.live import Stopped
@@ -87,6 +87,14 @@ def test_a_wish_of_a_start_that_was_killed_is_forgotten(digits, tmp_path):
     folder.ask_to_stop()
     run(digits, folder.path, resume=True)
     assert folder.finished
+
+
+def test_a_run_that_diverged_says_so(digits, tmp_path):
+    with pytest.raises(DivergedError):
+        train(model(), digits, algorithm=FedAvg(lr=1e6), rounds=3, eval_every=1, out=tmp_path / "run")
+    said = RunFolder(tmp_path / "run").live()
+    assert said["state"] == "diverged"
+    assert said["why"].startswith("the run diverged: ")
 
 
 @pytest.mark.parametrize(("error", "why"), [(RunError("no room"), "no room"), (ValueError("secret"), "ValueError")])

@@ -21,6 +21,11 @@ def test_states(write_run, say, at_work):
     assert state_of(folder, {"state": "running"}) == "stopping"
     end()
     assert state_of(RunFolder(write_run("done")), {"state": "running"}) == "finished"
+    path = write_run("diverged")
+    say(path, state="diverged", why="the run diverged: try a tenth of it")
+    run = snapshot(RunFolder(path))
+    assert (run["state"], run["resume"]) == ("diverged", None)
+    assert alarms(run, 0.0) == [{"kind": "divergence", "text": "the run diverged: try a tenth of it"}]
 
 
 def test_progress_and_time_left(write_run, say, at_work):

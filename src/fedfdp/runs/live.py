@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from types import TracebackType
 
-from fedfdp.core.errors import FedFDPError
+from fedfdp.core.errors import DivergedError, FedFDPError
 from fedfdp.runs.folder import Json, RunFolder
 from fedfdp.training.protocols import Accounts, Engine, Members
 from fedfdp.training.rounds import Step
@@ -76,6 +76,8 @@ class Live:
             self._write("finished")
         elif isinstance(error, KeyboardInterrupt):
             self._write("stopped" if isinstance(error, Stopped) else "interrupted")
+        elif isinstance(error, DivergedError):
+            self._write("diverged", str(error))
         else:
             self._write("failed", str(error) if isinstance(error, FedFDPError) else kind.__name__)
 

@@ -34,6 +34,8 @@ def _ended(run: Json) -> list[tuple[Kind, str]]:
 
 def _divergence(run: Json) -> list[tuple[Kind, str]]:
     """A loss that is no number any more, or that has grown far above where it was."""
+    if run["state"] == "diverged":
+        return [("divergence", str(run["why"]))]
     losses = run["history"].get("loss") or []
     if not losses:
         return []

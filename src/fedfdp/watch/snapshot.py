@@ -21,16 +21,16 @@ MOST_VALUES = 20_000  # of single clients, over all evaluations: beyond that onl
 WATCHED = (IDENTITY, LIVE, METRICS, CLIENTS, SUMMARY, PRIVACY_JSON, STOP, CHECKPOINT)
 
 # What a run does, in words. `lost` is a run that said "running" last, and whose process is gone.
-STATES = ("running", "stopping", "stopped", "interrupted", "failed", "lost", "finished", "not running")
+STATES = ("running", "stopping", "stopped", "interrupted", "failed", "diverged", "lost", "finished", "not running")
 
 
 def state_of(folder: RunFolder, live: Json) -> str:
     """One of `STATES`."""
     if folder.running:
         return "stopping" if folder.stop_asked else "running"
-    if folder.finished:
-        return "finished"
     said = live.get("state")
+    if folder.finished:
+        return "diverged" if said == "diverged" else "finished"
     if said == "running":
         return "lost"
     return str(said) if said in STATES else "not running"
@@ -62,7 +62,7 @@ def snapshot(folder: RunFolder) -> Json:
     state = state_of(folder, live)
     rounds = live.get("rounds") or run["rounds"]
     # Evaluations are further apart than rounds: while a run goes on, live.json knows better.
-    done: int = run["round"] if state == "finished" or "round" not in live else live["round"]
+    done: int = run["round"] if folder.finished or "round" not in live else live["round"]
     run |= {
         "state": state,
         "why": live.get("why") or "",
@@ -76,7 +76,7 @@ def snapshot(folder: RunFolder) -> Json:
         "quorum": live.get("quorum"),
         "standing": _standing(run, live),
         "spent": _spent(run, live),
-        "resume": None if state in ("running", "stopping", "finished") else _resume(run),
+        "resume": None if folder.running or folder.finished else _resume(run),
     }
     run["clients"] = _trimmed(run["clients"])
     del run["settings"], run["privacy"]  # long, and in the report

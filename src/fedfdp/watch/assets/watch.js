@@ -7,6 +7,7 @@ const words = {
   stopped: "stopped as asked",
   interrupted: "interrupted",
   failed: "failed",
+  diverged: "diverged, and given up",
   lost: "gone without a word",
   finished: "finished",
   "not running": "not running",
@@ -163,7 +164,7 @@ function makeParts(run) {
   const limits = lowest === null ? {} : { epsilon: { value: lowest, label: `budget ${lowest}` } };
   const curves = curveFigures([run], { limits, ownLegend: true, linesOf: (group) => linesOf(group, run) });
   const losses = multiplesFigure({
-    title: `${run.standing ? "Released loss" : "Test loss"} of each holder by round`,
+    title: `${run.standing ? "Loss" : "Test loss"} of each holder by round`,
     note: "The highest first; all on the same axes, from zero.",
     names: run.clients.names,
     rounds: run.clients.round,
