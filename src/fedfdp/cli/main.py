@@ -8,7 +8,7 @@ from typing import NoReturn
 import click
 import typer
 
-from fedfdp.core.errors import FedFDPError, nearest
+from fedfdp.core.errors import DivergedError, FedFDPError, nearest
 from fedfdp.core.importing import imported
 
 # A command's name, and its function; or the Typer of a command that has commands below it. In the order of --help.
@@ -18,7 +18,9 @@ COMMANDS = {
     "show": "fedfdp.cli.show:show",
     "export": "fedfdp.cli.export:export",
     "predict": "fedfdp.cli.predict:predict",
+    "joining": "fedfdp.cli.joining:joining",
     "report": "fedfdp.cli.report:report",
+    "watch": "fedfdp.cli.watch:watch",
     "plan": "fedfdp.cli.plan:plan",
     "audit": "fedfdp.cli.audit:audit",
     "bench": "fedfdp.cli.bench:bench",
@@ -56,11 +58,11 @@ app = build(COMMANDS)
 
 
 def main() -> None:
-    """Runs the command line; what the user can fix is one line and exit code 2."""
+    """Runs the command line; what the user can fix is one line and exit code 2; 3 if a run diverged."""
     try:
         code = app(standalone_mode=False, prog_name="fedfdp")
     except FedFDPError as error:
-        _refuse(str(error))
+        _refuse(str(error), 3 if isinstance(error, DivergedError) else 2)
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)
         sys.exit(2)
@@ -89,6 +91,6 @@ def _usage(error: click.UsageError) -> str:
     return f"{said}; see {where} --help"
 
 
-def _refuse(reason: str) -> NoReturn:
+def _refuse(reason: str, code: int = 2) -> NoReturn:
     print(f"fedfdp: {' '.join(reason.split())}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(code)

@@ -50,8 +50,14 @@ def _dates_as_text(value: object) -> object:
 
 def _unset(kind: type["DataclassInstance"], name: str, value: object) -> bool:
     """Whether the value is "none" and stands for None, which TOML cannot write."""
-    allowed = next(typing.get_args(field.type) for field in dataclasses.fields(kind) if field.name == name)
-    return value == "none" and type(None) in allowed and str not in allowed
+    field = next(field for field in dataclasses.fields(kind) if field.name == name)
+    allowed = typing.get_args(field.type)
+    return value == "none" and (type(None) in allowed or field.default is None) and not {str, "none"} & set(allowed)
+
+
+def left_out(settings: object, name: str) -> bool:
+    """Whether there is such a setting, and it was not given: None until it is chosen, whatever its type says."""
+    return getattr(settings, name, "no such setting") is None
 
 
 def plain(settings: object) -> dict[str, Any]:

@@ -10,18 +10,21 @@ import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
 from fedfdp.algorithms import algorithm_name
 from fedfdp.core import weights
-from fedfdp.core.errors import FedFDPError, RunError
+from fedfdp.core.errors import DivergedError, FedFDPError, RunError
+from fedfdp.fairness.metrics import by_class
 from fedfdp.models.learner import Learner
 from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json, RunFolder
+from fedfdp.runs.live import Live
 from fedfdp.runs.statement import statement
 from fedfdp.training.protocols import Accounts
 from fedfdp.training.rounds import Step, Trainer
@@ -46,9 +49,17 @@ class Update:
     """What a run tells while it goes on: the finished round, and how much ε is used up so far."""
 
     step: Step  # the round that has just ended
-    epsilon: float | None  # how much the client that spent most has used up so far, for display; None without privacy
+    spent: Callable[[], float | None] = field(repr=False)  # computes `epsilon`
     budget: float | None  # the ε that was allowed; None without privacy
     history: list[dict[str, Any]] = field(repr=False)  # the entries of all evaluations so far
+
+    @cached_property
+    def epsilon(self) -> float | None:
+        """How much the client that spent most has used up so far, for display; None without privacy.
+
+        Computed when it is first read, which may take longer than a round of a small model.
+        """
+        return self.spent()
 
 
 class Session:
@@ -69,6 +80,11 @@ class Session:
 
     def go(self, on_update: Callable[[Update], None] | None) -> Result:
         self._restore()
+        done, rounds = self.trainer.progress.state.round, self.plan.rounds
+        with Live(self.folder, self.members, self.engine, self.accounts, done=done, rounds=rounds) as live:
+            return self._go(on_update, live)
+
+    def _go(self, on_update: Callable[[Update], None] | None, live: Live) -> Result:
         saved = time.monotonic()
         try:
             for step in self.trainer.run():
@@ -80,15 +96,26 @@ class Session:
                     saved = time.monotonic()
                 if on_update is not None:
                     budget = self.plan.privacy.epsilon if self.plan.privacy else None
-                    on_update(Update(step, self._epsilon(final=False), budget, self.history))
+                    on_update(Update(step, partial(self._epsilon, final=False), budget, self.history))
+                live.ended(step)
         except KeyboardInterrupt:
             self._save()
             self._write_statement()
             raise
         state = self.trainer.progress.state
+        if self.trainer.diverged:
+            self._give_up()
         if state.round < self.plan.rounds and not self.plan.algorithm.done(state):
             log.warning("stopped after %s of %s rounds: no client can pay for another", state.round, self.plan.rounds)
         return self._finish()
+
+    def _give_up(self) -> NoReturn:
+        """Ends a run that diverged: what it paid for is stated and kept, and it does not pass for a success."""
+        result, method = self._finish(), self.plan.algorithm
+        kept = f"; kept in {result.folder}" if result.folder else ""
+        rates = f"algorithm.lr = {method.lr:g}: try a tenth of it, or leave it out to have it chosen"
+        clip = f" (and privacy.clip = {self.plan.privacy.clip:g} with it)" if self.plan.privacy else ""
+        raise DivergedError(f"the run diverged: {self.trainer.diverged}{kept}; {rates}{clip}", result)
 
     def _restore(self) -> None:
         if self.folder is None:
@@ -112,16 +139,14 @@ class Session:
         if self.accounts is not None:
             self.accounts.sync()
         clients = step.evaluation.clients
-        entry = {
+        entry: Json = {
             "round": step.round,
             **{name: _finite(value) for name, value in step.evaluation.measures.items()},
             "epsilon": self._epsilon(final=False),
-            "clients": {
-                "loss": [_finite(v) for v in clients.losses.tolist()],
-                "accuracy": [_finite(v) for v in clients.accuracies.tolist()],
-                **{name: [_finite(v) for v in found.tolist()] for name, found in clients.of_outputs.items()},
-            },
+            "clients": {name: [_finite(v) for v in found.tolist()] for name, found in clients.by_client().items()},
         }
+        if (classes := by_class(clients.answers)) is not None:
+            entry["classes"] = classes
         self.history.append(entry)
         if self.folder is not None:
             self.folder.append_metrics(entry)
@@ -195,6 +220,7 @@ class Session:
             "epsilon": self._epsilon(final=True),
             "delta": privacy.delta if privacy else None,
             "rounds": progress.state.round,
+            **({"diverged": self.trainer.diverged} if self.trainer.diverged else {}),
             "seconds": round(progress.seconds, 3),
             "algorithm": algorithm_name(self.plan.algorithm),
             "clients": len(members.names),
@@ -203,6 +229,7 @@ class Session:
             "sigma": privacy.sigma if privacy else None,
             "epsilon_budget": privacy.epsilon if privacy else None,
             "accountant": privacy.accountant if privacy else None,
+            "unit": members.unit,
             "data": f"{members.name} ({remark})" if (remark := self.about.get("remark")) else members.name,
             "task": {  # enough to build the model again without the records
                 "input_shape": list(members.input_shape),
