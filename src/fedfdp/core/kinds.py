@@ -34,6 +34,8 @@ def _declared(kind: type) -> tuple[tuple[str, tuple[object, ...]], ...]:
     for name, hint in typing.get_type_hints(kind).items():
         several = typing.get_origin(hint) in (typing.Union, types.UnionType)
         kinds = typing.get_args(hint) if several else (hint,)
+        if getattr(kind, name, ...) is None:  # left open until a run begins
+            kinds = (*kinds, type(None))
         known = all(k in _KINDS or k is type(None) or typing.get_origin(k) is Literal for k in kinds)
         if known and typing.get_origin(hint) is not typing.ClassVar:
             found.append((name, kinds))
