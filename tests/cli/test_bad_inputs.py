@@ -30,7 +30,7 @@ columns = {{ age = [0, 110], sex = ["f", "m"], seen = ["2020-01-01", "2020-12-31
 """
 RUN = """rounds = 2
 model = { name = "linear" }
-privacy = { sigma = 2.0, q = 0.5, clip = 1.0 }
+privacy = { sigma = 1.0, q = 0.5, clip = 1.0 }
 algorithm = { lr = 0.5 }
 """
 

@@ -13,10 +13,10 @@ _KINDS: dict[object, type] = {float: Real, int: Integral, bool: bool, str: str}
 
 
 def check_kinds(record: object, section: str) -> None:
-    """Raises a SettingError for the first setting of a wrong kind; what is no number, word or choice passes."""
+    """Raises a SettingError for the first setting of a wrong kind; None is left open, and other kinds pass."""
     for name, kinds in _declared(type(record)):  # type: ignore[arg-type]
         value = getattr(record, name)
-        if not any(_fits(value, kind) for kind in kinds):
+        if value is not None and not any(_fits(value, kind) for kind in kinds):
             choices = [choice for kind in kinds for choice in typing.get_args(kind)]
             allowed = nearest(str(value), map(str, choices)) if choices else _in_words(kinds)
             shown = value if isinstance(value, str | int | float | None) else type(value)
@@ -24,8 +24,7 @@ def check_kinds(record: object, section: str) -> None:
 
 
 def _in_words(kinds: tuple[object, ...]) -> str:
-    known = [_WORDS[kind] for kind in kinds if kind in _WORDS]
-    return " or ".join([*known, *(["None"] if type(None) in kinds else [])])
+    return " or ".join(_WORDS[kind] for kind in kinds if kind in _WORDS)
 
 
 @functools.cache
@@ -48,4 +47,4 @@ def _fits(value: object, kind: object) -> bool:
         return value in typing.get_args(kind)
     if isinstance(value, bool) and kind is not bool:
         return False
-    return value is None if kind is type(None) else isinstance(value, _KINDS[kind])
+    return kind is not type(None) and isinstance(value, _KINDS[kind])

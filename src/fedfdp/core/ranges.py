@@ -23,7 +23,7 @@ class Range:
 
     def check(self, name: str, value: object) -> None:
         """Raises a SettingError that names the number, unless it is within the range."""
-        if not (isinstance(value, Real) and self.low <= value <= self.high):
+        if not (isinstance(value, Real) and self.low <= typing.cast(float, value) <= self.high):
             shown = value if len(repr(value)) <= 40 else f"{value!r:.40}…"
             raise SettingError(name, shown, f"{self.meaning} from {self.low:g} to {self.high:g}", self.fix)
 
