@@ -285,7 +285,8 @@ class Mean:
                     w.multiply_(self.divisors, shrink)
             weight *= exp(exponent - self.exponent)
         share = weight if divisor is None else divisor
-        narrow = any(tensor.shape != self.total[name].shape for name, tensor in update.items())
+        alike = isinstance(update, Weights) and update.shapes == self.total.shapes
+        narrow = not alike and any(tensor.shape != self.total[name].shape for name, tensor in update.items())
         if narrow and self.divisors is None:
             self.divisors = w.each(lambda vector: torch.full_like(vector, self.weight), self.total)
         if self.divisors is None:

@@ -103,7 +103,8 @@ class Trainer:
         method = self.plan.algorithm
         if not method.personal or not self.engine.keeps_memories:
             return {}
-        return {name: method.holds(self.released, memory) for name, memory in self.progress.memories.items()}
+        released = self.released
+        return {name: method.holds(released, memory) for name, memory in self.progress.memories.items()}
 
     def run(self) -> Iterator[Step]:
         """Yields rounds until all are done, the method says so, the run diverges, or no client can pay for another."""
