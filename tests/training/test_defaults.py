@@ -54,6 +54,15 @@ def test_the_step_by_hand():
     assert plain.algorithm.lr == pytest.approx(2 / LENGTH, rel=5e-3)
 
 
+def test_features_by_name_are_longer_than_columns():
+    """7 inputs of variance 1 and a constant: √8, so C is 0.3·√8; the way that noise allows is shorter."""
+    mapped = chosen(replace(TABLE, normalised=True), privacy=DPSGD(epsilon=3.0))
+    assert mapped.privacy.clip == pytest.approx(0.3 * math.sqrt(8), rel=5e-3)
+    columns = chosen(privacy=DPSGD(epsilon=3.0))
+    ways = [s.algorithm.lr * s.privacy.clip for s in (mapped, columns)]
+    assert ways[0] / ways[1] == pytest.approx(LENGTH / math.sqrt(8), rel=2e-2)
+
+
 def test_fairness_only_as_far_as_released_losses_tell():
     s = chosen(privacy=DPSGD(epsilon=3.0))
     # the middle holder's loss: 5σ·2.5/93, smoothed by 0.9

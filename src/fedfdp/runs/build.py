@@ -19,7 +19,7 @@ from fedfdp.data.from_files import federation_of_records, open_records, place_of
 from fedfdp.data.named.catalog import named
 from fedfdp.data.schema import Estimate
 from fedfdp.engines import find_engine
-from fedfdp.features import shape_after
+from fedfdp.features import normalised, shape_after
 from fedfdp.features.mapped import mapped
 from fedfdp.models.losses import loss_at
 from fedfdp.privacy.noise.randomness import Seeded
@@ -116,7 +116,7 @@ def models_of(config: Config, federation: Federation) -> dict[str, nn.Module]:
 def facts_of(config: Config, members: Members) -> PublicFacts:
     """What the choice of open settings may know of a run."""
     scaled = config.data.target is not None and not named(config.data.source)
-    return PublicFacts.of(model_of(config, members), members, scaled=scaled)
+    return PublicFacts.of(model_of(config, members), members, scaled=scaled, normalised=normalised(config.features))
 
 
 def fitted(config: Config, members: Members) -> Config:

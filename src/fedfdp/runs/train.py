@@ -28,7 +28,7 @@ from fedfdp.engines import EngineFactory, find_engine
 from fedfdp.engines.local import LocalEngine
 from fedfdp.fairness.metrics.outputs import OfOutputs
 from fedfdp.fairness.performance import Performance
-from fedfdp.features import Features, about, as_map, whole
+from fedfdp.features import Features, about, as_map, normalised, whole
 from fedfdp.features.mapped import digest_of, mapped
 from fedfdp.models import check_output
 from fedfdp.models.learner import Learner
@@ -131,7 +131,7 @@ def train(
     factory = find_engine(engine or "local") if engine is None or isinstance(engine, str) else engine
     algorithm.check_privacy(privacy)
     settled = settle(
-        PublicFacts.of(model, federation),
+        PublicFacts.of(model, federation, normalised=normalised(features)),
         algorithm,
         privacy,
         server,

@@ -51,14 +51,15 @@ class PublicFacts:
     layers: int  # that are trained
     scaled: bool = False  # whether a regression's target is scaled from its declared range to [−1, 1]
     unit: str = "record"  # what is counted in `sizes`
+    normalised: bool = False  # whether a record's inputs have mean 0 and variance 1, as features by name do
 
     @classmethod
-    def of(cls, model: nn.Module, members: Members, *, scaled: bool = False) -> "PublicFacts":
+    def of(cls, model: nn.Module, members: Members, *, scaled: bool = False, normalised: bool = False) -> "PublicFacts":
         """Of a model that is to be trained by these clients."""
         parts = [[p.numel() for p in part.parameters(recurse=False) if p.requires_grad] for part in model.modules()]
         sizes = tuple(size for size in members.sizes if size)
         weights, layers = sum(map(sum, parts)), sum(map(bool, parts))
-        return cls(sizes, members.classes, members.outputs, weights, layers, scaled, members.unit)
+        return cls(sizes, members.classes, members.outputs, weights, layers, scaled, members.unit, normalised)
 
     @property
     def total(self) -> int:
@@ -71,8 +72,12 @@ class PublicFacts:
 
     @property
     def length(self) -> float:
-        """The usual length of the inputs of a single trained layer: numbers spread over [−1, 1], and a constant 1."""
-        return math.sqrt(1 + max(self.weights / self.outputs - 1, 0) / 3)
+        """The usual length of the inputs of a single trained layer, with a constant 1.
+
+        Numbers that are spread over [−1, 1] have a variance of 1/3.
+        """
+        variance = 1.0 if self.normalised else 1 / 3
+        return math.sqrt(1 + max(self.weights / self.outputs - 1, 0) * variance)
 
 
 @dataclass(frozen=True)
