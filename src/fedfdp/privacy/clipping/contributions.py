@@ -328,13 +328,17 @@ class Product:
 
     def drop(self, bad: Tensor) -> None:
         self.factors = [
-            Factors(*(without(s, bad) if s.dim() == 3 else s for s in (part.left, part.right)), part.height, part.width)
+            Factors(_without_rows(part.left, bad), _without_rows(part.right, bad), part.height, part.width)
             for part in self.factors
         ]
 
     def add_to(self, sums: Sums, c: Tensor, groups: Groups) -> None:
         for part in self.factors:
             sums.add(self.name, groups, part.total(c, groups))
+
+
+def _without_rows(side: Tensor, bad: Tensor) -> Tensor:
+    return without(side, bad) if side.dim() == 3 else side  # whichever row is picked, nothing is added to it
 
 
 def _size(side: Tensor) -> Tensor:

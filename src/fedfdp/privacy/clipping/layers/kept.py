@@ -138,7 +138,7 @@ class Retried(_Plain):
                 found = called(self.func, self.args, self.kwargs, self.pattern, 1, values)
                 return tuple([tensor for tensor in tensors_in(found) if tensor.is_floating_point()])
 
-            _, pulled = torch.func.vjp(result, *[fixed[name] for name in self.weights])
+            pulled = torch.func.vjp(result, *[fixed[name] for name in self.weights])[1]
             back: tuple[Tensor, ...] = pulled(tuple(grad))
             return back
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedfdp.privacy.clipping.contributions import (
+    STORE,
     Contribution,
     Factors,
     Gram,
@@ -16,7 +17,7 @@ from fedfdp.privacy.clipping.contributions import (
     Stored,
     joined,
 )
-from fedfdp.privacy.clipping.layers.rule import STORE, Bound, Call, Layout, Rule, named, wide
+from fedfdp.privacy.clipping.layers.rule import Bound, Call, Layout, Rule, named, wide
 from fedfdp.privacy.clipping.proof.calls import UnsupportedError
 from fedfdp.privacy.clipping.proof.places import Reference
 
