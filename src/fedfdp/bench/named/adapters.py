@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from torch import nn
 
-from fedfdp.bench.named.base import Named
+from fedfdp.bench.named.base import Named, declared
 from fedfdp.bench.named.seen import MODELS as IMAGES
 from fedfdp.bench.named.text import MODELS as TEXTS
 
@@ -23,6 +23,7 @@ def adapted(base: Callable[[], nn.Module], config: str, **options: object) -> Ca
     """The model with an adapter of peft's in place of its inner module."""
 
     def make() -> nn.Module:
+        declared()
         import peft
 
         whole = base()
