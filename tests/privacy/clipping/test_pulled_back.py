@@ -9,9 +9,10 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations
 
 from fedfdp.privacy.clipping import clipped_sum
-from fedfdp.privacy.clipping.contributions import STORE, Factors, Product
+from fedfdp.privacy.clipping.contributions import STORE
 from fedfdp.privacy.clipping.groups import Groups, Sums
 from fedfdp.privacy.clipping.plan import path_of
+from fedfdp.privacy.clipping.products import Factors, Product
 from per_record import CLASSES, assert_parity, by_autograd, cross_entropy
 
 T, D = 5, 8

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from fedfdp.privacy.clipping.contributions import Contribution, Factors, Stored
+from fedfdp.privacy.clipping.contributions import Contribution, Stored
+from fedfdp.privacy.clipping.products import Factors
 from fedfdp.privacy.clipping.proof.calls import Arguments, Function, Key, Keywords, called, tensors_in
 from fedfdp.privacy.clipping.proof.places import Reference, Rows
 
