@@ -43,8 +43,9 @@ def bench(
         Path | None, typer.Option(help="Write the tables into this file, between its marker lines if it has them.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON, and nothing else.")] = False,
-    rows: Annotated[
-        Path | None, typer.Option(help="With --what models: keep rows in this file, and go on from those in it.")
+    rows_file: Annotated[
+        Path | None,
+        typer.Option("--rows", help="With --what models: keep rows in this file, and go on from those in it."),
     ] = None,
     profiled: Annotated[
         bool, typer.Option("--profile", help="Instead: where the time of a round goes, with 10 and 1000 clients.")
@@ -60,7 +61,7 @@ def bench(
         return
     if what == "models":
         _set_threads(threads or 1)
-        _models([part for part in models.split(";") if part], seconds or MODEL_SECONDS, rows, markdown, as_json)
+        _models([part for part in models.split(";") if part], seconds or MODEL_SECONDS, rows_file, markdown, as_json)
         return
     able, chosen = _chosen(peers), _cases(quick, what, models, batches, clients)
     _set_threads(threads)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from torch import nn
 
-from fedfdp.bench.named.base import Named, Output
+from fedfdp.bench.named.base import Named, declared
 from fedfdp.bench.named.seen import MODELS as IMAGES
 from fedfdp.bench.named.text import MODELS as TEXTS
 
@@ -23,11 +23,11 @@ def adapted(base: Callable[[], nn.Module], config: str, **options: object) -> Ca
     """The model with an adapter of peft's in place of its inner module."""
 
     def make() -> nn.Module:
+        declared()
         import peft
 
         whole = base()
-        inner: nn.Module = whole.model  # type: ignore[assignment]
-        whole.model = peft.get_peft_model(inner, getattr(peft, config)(**options))  # type: ignore[arg-type]
+        whole.model = peft.get_peft_model(whole.get_submodule("model"), getattr(peft, config)(**options))
         for name, parameter in whole.named_parameters():
             if name.startswith(("head", "model.base_model.model.classifier", "model.base_model.model.score")):
                 parameter.requires_grad_(True)
@@ -63,4 +63,3 @@ ADAPTERS = [
     Named("peft", "BERT, OFT", _on_bert("OFTConfig", r=RANK, oft_block_size=0, target_modules=list(_BERT))),
     Named("peft", "BERT, norms", _on_bert("LNTuningConfig", target_modules=["LayerNorm"])),
 ]  # fmt: skip
-__all__ = ["ADAPTERS", "Output", "adapted"]

@@ -26,9 +26,9 @@ def declared() -> torch.library.Library | None:
     except ImportError:
         return None
     except RuntimeError:
-        library = torch.library.Library("torchvision", "DEF")
+        library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
         for name in _OPERATIONS.split():
-            library.define(f"{name}(Tensor x) -> Tensor")
+            library.define(f"{name}(Tensor x) -> Tensor")  # type: ignore[no-untyped-call]
         return library
     return None
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from fedfdp.bench.named.base import CLASSES, LENGTH, SIDE, TOKENS, Named
+from fedfdp.bench.named.base import CLASSES, TOKENS, Named
 
 WIDTH = 64
 
@@ -104,4 +104,3 @@ MODELS: dict[str, tuple[str, Callable[[], nn.Module]]] = {
     "ConvTranspose": ("image", _transposed),
 }
 LAYERS = [Named("torch", name, make, kind=kind) for name, (kind, make) in MODELS.items()]
-__all__ = ["LAYERS", "LENGTH", "SIDE"]

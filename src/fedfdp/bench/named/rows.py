@@ -78,11 +78,11 @@ def measure(named: Named, *, seconds: float) -> NamedRow:
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     start = (named.package, named.name, trained, named.batch)
     try:
-        path, reason, error, rounding = errors(named, model)
+        path, reason, off, rounding = errors(named, model)
         times, fails = _times(named, seconds)
     except Exception as error:  # a table goes on with the next model
         return NamedRow(*start, failed=_words(error))
-    return NamedRow(*start, WAYS[path], reason, error, rounding, times["ours"], times.get("opacus_hooks"), fails)
+    return NamedRow(*start, WAYS[path], reason, off, rounding, times["ours"], times.get("opacus_hooks"), fails)
 
 
 def errors(named: Named, model: nn.Module) -> tuple[str, str, float, float]:
@@ -113,7 +113,8 @@ def _one_by_one(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _clipped(rows: Tensor, clip: float) -> Tensor:
-    return (rows * (clip / rows.norm(dim=1)).clamp(max=1)[:, None]).sum(0)
+    c: Tensor = (clip / rows.norm(dim=1)).clamp(max=1)
+    return (rows * c[:, None]).sum(0)
 
 
 def _off(found: Tensor, right: Tensor) -> float:

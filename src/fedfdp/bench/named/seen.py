@@ -1,6 +1,6 @@
 """Models of transformers for images and sound."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from torch import nn
 
@@ -21,7 +21,7 @@ _SOUND = {
 }
 
 
-def _classifier(kind: str, config: dict[str, object]) -> Callable[[], nn.Module]:
+def _classifier(kind: str, config: Mapping[str, object]) -> Callable[[], nn.Module]:
     return lambda: Output(made(f"{kind}ForImageClassification", config))
 
 

@@ -1,6 +1,6 @@
 """Text models of transformers: encoders, decoders, both; trained to classify, or to name words by a tied head."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from torch import nn
 
@@ -24,31 +24,33 @@ _T5 = {
 }
 
 
-def made(kind: str, config: dict[str, object]) -> nn.Module:
+def made(kind: str, config: Mapping[str, object]) -> nn.Module:
     """A model of transformers by its class, with random weights."""
     declared()
     import transformers
 
     module: nn.Module = getattr(transformers, kind)
     family = getattr(module, "config_class")  # noqa: B009 - not an attribute of every nn.Module
-    built: nn.Module = module(family(**config))  # type: ignore[operator]
+    built: nn.Module = module(family(**config))
     return built
 
 
-def classifier(kind: str, config: dict[str, object]) -> Callable[[], nn.Module]:
+def classifier(kind: str, config: Mapping[str, object]) -> Callable[[], nn.Module]:
     return lambda: Output(made(f"{kind}ForSequenceClassification", config))
 
 
-def language(kind: str, config: dict[str, object]) -> Callable[[], nn.Module]:
+def language(kind: str, config: Mapping[str, object]) -> Callable[[], nn.Module]:
     """Logits over the words by a head that shares its table with the embedding, averaged over places."""
     return lambda: Output(made(kind, {**config, "tie_word_embeddings": True}), mean=True)
 
 
-def pooled(kind: str, config: dict[str, object], *, twice: bool = False, width: int = WIDTH) -> Callable[[], nn.Module]:
+def pooled(
+    kind: str, config: Mapping[str, object], *, twice: bool = False, width: int = WIDTH
+) -> Callable[[], nn.Module]:
     return lambda: Pooled(made(kind, config), width, twice=twice)
 
 
-def _gpt(**more: object) -> dict[str, object]:
+def _gpt(**more: object) -> Mapping[str, object]:
     usual = {"vocab_size": TOKENS, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "n_positions": 2 * LENGTH}
     return {**usual, "use_cache": False, **_PADDED, **more}
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node
 
-from fedfdp.privacy.clipping.contributions import Contribution, Factors, Stored, joined
+from fedfdp.privacy.clipping.contributions import Contribution, Stored
+from fedfdp.privacy.clipping.products import Factors, joined
 from fedfdp.privacy.clipping.proof.calls import UnsupportedError
 from fedfdp.privacy.clipping.proof.places import Reference
 from fedfdp.privacy.clipping.proof.steps import LOOKED_UP, SAME

@@ -6,7 +6,7 @@ parameters alone (a transposed weight, a table of positions looked up) have a gr
 meet the records; pulled_back.py follows it back to the parameters.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,7 +172,7 @@ class Tape(TorchFunctionMode):
         if not isinstance(place, Rows) or len(meeting.weights) != len(given):
             return None
         if name in POINTWISE:
-            like = tuple(torch.broadcast_shapes(*[t.shape for t in tensors_in((args, kwargs))]))
+            like = _common_shape(tensors_in((args, kwargs)))
         elif name == "scaled_dot_product_attention" and set(given) == {id(_mask(args, kwargs))}:
             query = args[0] if args else kwargs["query"]
             like = (*query.shape[:-1], (args[1] if len(args) > 1 else kwargs["key"]).shape[-2])
@@ -239,6 +239,10 @@ def _replaced(value: Any, by: Mapping[int, Any]) -> Any:
     if type(value) is dict:
         return {name: _replaced(part, by) for name, part in value.items()}
     return value
+
+
+def _common_shape(tensors: Iterable[Tensor]) -> tuple[int, ...]:
+    return tuple(torch.broadcast_shapes(*[tensor.shape for tensor in tensors]))  # type: ignore[no-untyped-call]
 
 
 def _expanded(func: Function, args: Args, kwargs: Kwargs) -> tuple[int, ...]:

@@ -17,7 +17,14 @@ Its line in the registry says when a trial on random numbers proves that such a 
 functions `always`; for one that reads neighbouring positions, as a convolution does, `records_first`. Whoever is not
 sure adds a condition to proof/conditions.py that refuses.
 
-An operation that is a series of such calls needs no rule: in_steps.py re-runs it call by call.
+- factors of the gradient where it is a product (`factors`), so that several calls on one weight are measured together;
+- more than one call where an operation is made of several (`take`): recurrent layers are two linear maps (recurrent.py,
+  through_time.py).
+
+An operation that is a series of such calls needs no rule: in_steps.py re-runs it call by call. And a function without a
+rule still works: kept.py gives a parameter that is broadcast over the records one copy for each, or differentiates the
+call again, record by record. A rule is then a matter of speed. A weight may also be made of parameters (transposed,
+looked up, computed): pulled_back.py follows its gradient back to them.
 
 Test a rule in tests/privacy/clipping/layers/ against autograd, record by record.
 """

@@ -4,7 +4,7 @@ Never forms a gradient that is better left as a product, and never copies the pa
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ def as_channels_last(image: Tensor) -> Tensor:
 class Convolution(Rule[Geometry]):
     """∂W = Σ_s g_s ⊗ patch_s over output positions s, group by group; ∂b = Σ_s g_s."""
 
-    functions = (functional.conv1d, functional.conv2d, functional.conv3d)
+    functions: ClassVar[tuple[Callable[..., Tensor], ...]] = (functional.conv1d, functional.conv2d, functional.conv3d)
 
     def bind(
         self,
@@ -96,7 +96,9 @@ class Convolution(Rule[Geometry]):
 class Transposed(Convolution):
     """The adjoint of a convolution: ∂W = Σ_s x_s ⊗ patch_s, where the patches are those of the output's gradient."""
 
-    functions = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)
+    functions: ClassVar[tuple[Callable[..., Tensor], ...]] = (
+        *(functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d),
+    )
 
     def bind(  # type: ignore[override]
         self,

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedfdp.privacy.clipping.contributions import Contribution, Factors, Sparse
+from fedfdp.privacy.clipping.contributions import Contribution, Sparse
 from fedfdp.privacy.clipping.layers.rule import Bound, Call, Layout, Rule, named
+from fedfdp.privacy.clipping.products import Factors
 from fedfdp.privacy.clipping.proof.calls import UnsupportedError
 from fedfdp.privacy.clipping.proof.places import Reference
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from fedfdp.privacy.clipping.contributions import Contribution, Factors, Stored
+from fedfdp.privacy.clipping.contributions import Contribution, Stored
+from fedfdp.privacy.clipping.products import Factors
 from fedfdp.privacy.clipping.proof.calls import Arguments, Function, Key, Keywords, called, tensors_in
 from fedfdp.privacy.clipping.proof.places import Reference, Rows
 
@@ -138,7 +139,7 @@ class Retried(_Plain):
                 found = called(self.func, self.args, self.kwargs, self.pattern, 1, values)
                 return tuple([tensor for tensor in tensors_in(found) if tensor.is_floating_point()])
 
-            _, pulled = torch.func.vjp(result, *[fixed[name] for name in self.weights])
+            pulled = torch.func.vjp(result, *[fixed[name] for name in self.weights])[1]
             back: tuple[Tensor, ...] = pulled(tuple(grad))
             return back
 

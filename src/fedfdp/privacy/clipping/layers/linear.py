@@ -7,16 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedfdp.privacy.clipping.contributions import (
-    Contribution,
-    Factors,
-    Gram,
-    Outer,
-    Product,
-    Stored,
-    joined,
-)
-from fedfdp.privacy.clipping.layers.rule import STORE, Bound, Call, Layout, Rule, named, wide
+from fedfdp.privacy.clipping.contributions import STORE, Contribution, Gram, Outer, Stored
+from fedfdp.privacy.clipping.layers.rule import Bound, Call, Layout, Rule, named, wide
+from fedfdp.privacy.clipping.products import Factors, Product, joined
 from fedfdp.privacy.clipping.proof.calls import UnsupportedError
 from fedfdp.privacy.clipping.proof.places import Reference
 

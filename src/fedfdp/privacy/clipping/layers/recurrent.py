@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
 
-from fedfdp.privacy.clipping.layers.kept import Kept
 from fedfdp.privacy.clipping.layers.linear import Linear
 from fedfdp.privacy.clipping.layers.rule import Bound, Call, Layout, Meet, Rule
 from fedfdp.privacy.clipping.layers.through_time import GruCore, LstmCore, PlainCore
 from fedfdp.privacy.clipping.proof.calls import UnsupportedError
 from fedfdp.privacy.clipping.proof.places import Reference, Rows
 
+Taken = tuple[object, list[Call[Any]]]  # the result, and what is kept
 LINEAR = Linear()
 
 
@@ -35,7 +35,7 @@ class _Several(Rule[None]):
         raise UnsupportedError("taken as a whole")
 
 
-def _linear(meet: Meet, input: Tensor, weight: Tensor, bias: Tensor | None, edge: GradientEdge, size: int) -> Kept:
+def _linear(meet: Meet, input: Tensor, weight: Tensor, bias: Tensor | None, edge: GradientEdge, size: int) -> Call[Any]:
     """One of the two maps as a call of the linear rule; rows are in the order (records, places)."""
     rows = input.shape[0] * (input.shape[1] if input.dim() == 3 else 1)
     detached = input.detach()
@@ -56,7 +56,9 @@ class Recurrent(_Several):
 
     functions: ClassVar[tuple[Callable[..., Any], ...]] = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 
-    def take(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], meet: Meet) -> tuple[object, list[Kept]]:
+    def take(
+        self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], meet: Meet
+    ) -> tuple[object, list[Call[Any]]]:
         if kwargs or len(args) != 9 or type(args[2]) not in (list, tuple) or type(args[3]) is not bool:
             raise UnsupportedError("packed sequences")
         x, state, weights, biased, layers, _, _, both, batch_first = args
@@ -73,13 +75,13 @@ class Recurrent(_Several):
         fixed = again.detach(), mapped.new_zeros(mapped.shape[2]) if two is None else two.detach()
         other = edge
         if func == torch.lstm:
-            output, *ends = LstmCore.apply(mapped, *fixed, *states)
+            output, *ends = LstmCore.apply(mapped, *fixed, *states)  # type: ignore[no-untyped-call]
         elif func == torch.gru:
             mark = mapped.new_zeros(()).expand(mapped.shape).requires_grad_()
-            output, *ends = GruCore.apply(mapped, mark, *fixed, *states)
+            output, *ends = GruCore.apply(mapped, mark, *fixed, *states)  # type: ignore[no-untyped-call]
             other = get_gradient_edge(mark)
         else:
-            output, *ends = PlainCore.apply(mapped, *fixed, *states, func == torch.rnn_tanh)
+            output, *ends = PlainCore.apply(mapped, *fixed, *states, func == torch.rnn_tanh)  # type: ignore[no-untyped-call]
         before = torch.cat([states[0][:, None], output[:, :-1]], 1)
         calls = [_linear(meet, h, into, one, edge, mapped.numel()), _linear(meet, before, again, two, other, 0)]
         return (output if batch_first else output.transpose(0, 1), *(end[None] for end in ends)), calls
@@ -92,7 +94,9 @@ class Cell(_Several):
         *(torch.lstm_cell, torch.gru_cell, torch.rnn_tanh_cell, torch.rnn_relu_cell),
     )
 
-    def take(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], meet: Meet) -> tuple[object, list[Kept]]:
+    def take(
+        self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], meet: Meet
+    ) -> tuple[object, list[Call[Any]]]:
         if kwargs or len(args) not in (4, 6):
             raise UnsupportedError("a cell with named arguments")
         x, state, into, again, *biases = args

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from fedfdp.privacy.clipping.contributions import STORE, Contribution, Factors, Stored
+from fedfdp.privacy.clipping.contributions import STORE, Contribution, Stored
+from fedfdp.privacy.clipping.products import Factors
 from fedfdp.privacy.clipping.proof.calls import UnsupportedError
 from fedfdp.privacy.clipping.proof.places import Place, Reference, Rows
 

@@ -34,7 +34,7 @@ class LstmCore(Function):
         return output.transpose(0, 1), h.clone(), cells[places].clone()
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor, dh: Tensor, dc: Tensor) -> tuple[Tensor | None, ...]:
         gates, cells, tanhs, weight = ctx.saved_tensors
         width = tanhs.shape[2]
@@ -43,7 +43,7 @@ class LstmCore(Function):
         at_c = torch.stack([g * i * (1 - i), cells[:-1] * f * (1 - f), i * (1 - g * g)], 2)  # (T, B, 3, H)
         at_h, through = tanhs * o * (1 - o), o * (1 - tanhs * tanhs)
         back = torch.empty_like(gates)
-        first, last = back[:, :, : 3 * width].unflatten(2, (3, width)), back[:, :, 3 * width :]
+        first, last = back[:, :, : 3 * width].view(*back.shape[:2], 3, width), back[:, :, 3 * width :]
         given = grad.transpose(0, 1)
         for t in range(len(gates) - 1, -1, -1):
             dh = dh + given[t]
@@ -75,7 +75,7 @@ class GruCore(Function):
         return output[1:].transpose(0, 1), output[places].clone()
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor, dh: Tensor) -> tuple[Tensor | None, ...]:
         gates, mapped, output, weight = ctx.saved_tensors
         width = output.shape[2]
@@ -108,7 +108,7 @@ class PlainCore(Function):
         return output.transpose(0, 1), h.clone()
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor, dh: Tensor) -> tuple[Tensor | None, ...]:
         output, weight = ctx.saved_tensors
         slope = 1 - output * output if ctx.tanh else (output > 0).to(output.dtype)
@@ -118,4 +118,4 @@ class PlainCore(Function):
         return back.transpose(0, 1), None, None, dh, None
 
 
-OWN_BACKWARD = frozenset({core._backward_cls for core in (LstmCore, GruCore, PlainCore)})  # type: ignore[attr-defined]
+OWN_BACKWARD = frozenset({core._backward_cls for core in (LstmCore, GruCore, PlainCore)})
