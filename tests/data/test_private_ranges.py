@@ -114,7 +114,9 @@ def test_what_was_released_before_comes_off_the_budget(missing):
     before, method = (Event(1.0, (5.0,)),), FedFDP()
     given = {"epsilon": 3.0, "sigma": 2.0, "rounds": 20}
     given[missing] = None
-    private = DPSGD(epsilon=given["epsilon"], sigma=given["sigma"], q=0.05, accountant="rdp")
+    private = DPSGD(
+        delta=1e-5, epsilon=given["epsilon"], sigma=given["sigma"], q=0.05, accountant="rdp", sigma_loss=5.0
+    )
 
     def cost(privacy, rounds):
         return epsilon([*before, *repeat(method.events(None, privacy), rounds)], 1e-5, accountant="rdp")
