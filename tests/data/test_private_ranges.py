@@ -136,7 +136,12 @@ def test_what_was_released_before_comes_off_the_budget(missing):
 
 def test_a_budget_that_the_estimate_alone_takes():
     with pytest.raises(BudgetError, match=r"estimating ranges takes .* of it, and 50 rounds do not fit"):
-        resolve_privacy(DPSGD(epsilon=0.5, sigma=None, accountant="rdp"), FedFDP(), 50, before=(Event(1.0, (2.0,)),))
+        resolve_privacy(
+            DPSGD(epsilon=0.5, delta=1e-5, q=0.05, sigma_loss=5.0, accountant="rdp"),
+            FedFDP(),
+            50,
+            before=(Event(1.0, (2.0,)),),
+        )
 
 
 RUN = """
