@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 DOCS := .venv/.docs
 
-.PHONY: help setup run test test-slow browser check format bench docs clean
+.PHONY: help setup run test test-slow browser check format bench docs charts clean
 
 help:
 	@echo "make run        train the default preset, print the result, write its report (sets everything up first)"
@@ -50,6 +50,9 @@ bench: $(STAMP)
 docs: $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 	$(BIN)/python scripts/check_site.py site
+
+charts: # the vendored charting library, made anew in the versions of scripts/charts/package-lock.json (needs npm)
+	cd scripts/charts && npm ci --silent && npm run --silent build
 
 $(DOCS): $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'

@@ -3,10 +3,30 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedfdp.algorithms import ALIDPFL, QFFL, FedAvg, FedDyn, FedFair, FedFDP, FedProx, Scaffold
+    from fedfdp.algorithms import (
+        AFL,
+        ALIDPFL,
+        MRMTL,
+        QFFL,
+        TERM,
+        ByLoss,
+        Ditto,
+        FedAvg,
+        FedDyn,
+        FedFair,
+        FedFDP,
+        FedFV,
+        FedMGDA,
+        FedProx,
+        LocalOnly,
+        PropFair,
+        Scaffold,
+        SemiVRed,
+    )
     from fedfdp.core.errors import DivergedError, FedFDPError
     from fedfdp.data import Federation
     from fedfdp.fairness.metrics import ClientResults
+    from fedfdp.features import Features
     from fedfdp.privacy.dpsgd import DPSGD
     from fedfdp.runs import RunFolder
     from fedfdp.runs.config import Config
@@ -27,7 +47,17 @@ _HOME = {
     "Update": "fedfdp.runs.session",
     "Config": "fedfdp.runs.config",
     "DPSGD": "fedfdp.privacy.dpsgd",
+    "AFL": "fedfdp.algorithms",
     "ALIDPFL": "fedfdp.algorithms",
+    "ByLoss": "fedfdp.algorithms",
+    "Ditto": "fedfdp.algorithms",
+    "LocalOnly": "fedfdp.algorithms",
+    "MRMTL": "fedfdp.algorithms",
+    "FedFV": "fedfdp.algorithms",
+    "FedMGDA": "fedfdp.algorithms",
+    "PropFair": "fedfdp.algorithms",
+    "SemiVRed": "fedfdp.algorithms",
+    "TERM": "fedfdp.algorithms",
     "FedAvg": "fedfdp.algorithms",
     "FedDyn": "fedfdp.algorithms",
     "FedProx": "fedfdp.algorithms",
@@ -38,6 +68,7 @@ _HOME = {
     "DivergedError": "fedfdp.core.errors",
     "FedFDPError": "fedfdp.core.errors",
     "FedFair": "fedfdp.algorithms",
+    "Features": "fedfdp.features",
     "Federation": "fedfdp.data",
     "Result": "fedfdp.runs.session",
     "RunFolder": "fedfdp.runs",
@@ -47,24 +78,35 @@ _HOME = {
 }
 
 __all__ = [
+    "AFL",
     "ALIDPFL",
     "DPSGD",
+    "MRMTL",
     "QFFL",
+    "TERM",
+    "ByLoss",
     "ClientResults",
     "Config",
+    "Ditto",
     "DivergedError",
     "Evaluation",
+    "Features",
     "FedAvg",
     "FedDyn",
     "FedFDP",
     "FedFDPError",
+    "FedFV",
     "FedFair",
+    "FedMGDA",
     "FedProx",
     "Federation",
+    "LocalOnly",
     "Participation",
+    "PropFair",
     "Result",
     "RunFolder",
     "Scaffold",
+    "SemiVRed",
     "ServerOptimizer",
     "Step",
     "Update",

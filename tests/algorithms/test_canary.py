@@ -129,7 +129,7 @@ def check(method: Algorithm, rounds: int = 3, **own: float) -> None:
         again, after_again = method.local(broadcast, memory, Replayed(client(round, canary=False), watched.kept))
         assert digest(upload) == digest(again), "the upload was made of more than what the batches released"
         assert digest(after) == digest(after_again), "the memory was made of more than what the batches released"
-        if round == 0 and method.private_steps(broadcast, PRIVATE) == 1:
+        if round == 0 and method.passes * method.private_steps(broadcast, PRIVATE) == 1:
             other, _ = method.local(broadcast, memory, client(round, canary=False))
             check_fields(upload, other, watched, own)
         state, memory = method.aggregate(state, iter([upload])), after

@@ -36,7 +36,7 @@ def test_its_records_are_those_of_its_type_arguments():
 
     assert Derived.Reply is GapReply
     assert {kind.Reply.__name__ for kind in ALGORITHMS.values()} == {
-        *("Upload", "ScaffoldUpload", "QUpload", "ALIUpload", "FairUpload", "FDPUpload")
+        *("Upload", "ScaffoldUpload", "QUpload", "ALIUpload", "FairUpload", "FDPUpload", "LossUpload")
     }
 
 

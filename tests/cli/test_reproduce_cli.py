@@ -83,7 +83,7 @@ def test_runs_of_a_sweep_can_be_listed_compared_exported_and_pruned(fedfdp, kept
     ("arguments", "message"),
     [
         (("reproduce", "tabel3"), "did you mean 'table3'"),
-        (("reproduce", "table3", "--scale", "ful"), "did you mean 'full'"),
+        (("reproduce", "table3", "--scale", "papr"), "did you mean 'paper'"),
         (("reproduce", "table3", "--dataset", "minst"), "did you mean 'mnist'"),
         (("reproduce", "table3", "--methods", "fedavg,fedfpd"), "did you mean 'fedfdp'"),
         (("reproduce", "table3", "--log", "wandb"), "--log = 'wandb'"),

@@ -60,8 +60,8 @@ def test_bad_input_is_one_line_and_exit_code_2(fedfdp, run, tmp_path):
     takes = "this run was trained on digits, images of 1×8×8; give an .npz file with an array x of such images, "
     for arguments, message in [
         (("export", "nowhere"), "nowhere is not a run folder"),
-        (("export", run, "--to", "model.h5"), "must end in one of .safetensors, .pt, .pt2, .onnx"),
-        (("export", run, "--to", "absent/model.safetensors"), "cannot be written"),
+        (("export", run, "--out", "model.h5"), "must end in one of .safetensors, .pt, .pt2, .onnx"),
+        (("export", run, "--out", "absent/model.safetensors"), "cannot be written"),
         (("export", run, "--to", "absent/model.pt"), "cannot be written"),
         (("predict", "nowhere", "new.npz"), "nowhere is not a run folder"),
         (("predict", run, "absent.npz"), "absent.npz: no such file; check the path"),

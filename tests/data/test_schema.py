@@ -1,6 +1,6 @@
 import pytest
 
-from fedfdp.data.schema import plainest
+from fedfdp.data.columns import plainest
 
 
 @pytest.mark.parametrize(

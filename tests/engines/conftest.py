@@ -89,6 +89,7 @@ class Deployment:
     federation: Federation
     nodes: dict[int, Node] = field(default_factory=dict)
     grid: InProcessGrid | None = None
+    widths: dict[str, float] = field(default_factory=dict)  # what nodes declare
 
     def start(self) -> InProcessGrid:
         for number, client in enumerate(self.federation.clients):
@@ -102,6 +103,7 @@ class Deployment:
         alone = Federation((client,), whole.classes, whole.name, whole.x, whole.y)
         folder = str(self.base / name)
         about = NodeConfig(name, "127.0.0.1:1", folder, NodeData(file="-"), plain_text=True, policy=self.policy)
+        about = replace(about, width=self.widths.get(name, 1.0))
         self.nodes[node_id] = Node(about, alone)
         return self.nodes[node_id]
 
@@ -120,14 +122,16 @@ def deployment(tmp_path: Path) -> Iterable[Callable[..., Deployment]]:
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
     made = []
 
-    def make(*overrides: str, policy: Policy | None = None, **flower: Any) -> Deployment:
+    def make(
+        *overrides: str, policy: Policy | None = None, widths: dict[str, float] | None = None, **flower: Any
+    ) -> Deployment:
         config = configs.load("digits", [*TINY, *overrides])
         federation = federation_of(config)
         names = {client.name: "" for client in federation.clients}
         settings = replace(Flower(nodes=names, unsafe_seeded=True, deadline=20.0, wait=5.0), **flower)
         policy = policy or Policy(epsilon=8.0, max_q=0.2, evaluate=True, unsafe_seeded=True, without_privacy=True)
         base = tmp_path / f"nodes-{len(made)}"
-        made.append(Deployment(base, config, policy, settings, federation))
+        made.append(Deployment(base, config, policy, settings, federation, widths=widths or {}))
         made[-1].start()
         return made[-1]
 

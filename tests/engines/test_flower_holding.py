@@ -19,10 +19,12 @@ WHOM = [f"p{i // 3}" for i in range(12)]  # four persons with three records each
 VALUES = {
     "holder": "who", "label": "y", "unit": "whom", "classes": 2, "target": (0.0, 1.0), "test": "held",
     "columns": {"a": [0, 2]}, "ignore": ("b",), "range": (0.0, 2.0), "estimate": Estimate(), "test_fraction": 0.5,
+    "missing": ("0.0",), "decimal": ",", "unlabelled": "skip", "unchecked": ("a",),
 }  # fmt: skip
 SOURCES = ("table", "archive", "split archive", "images", "loader", "split loader", "config")
 COUNTS = {
-    "table": {"holder", "label", "unit", "classes", "target", "test", "columns", "ignore", "test_fraction"},
+    "table": {"holder", "label", "unit", "classes", "target", "test", "columns", "ignore", "test_fraction"}
+    | {"missing", "decimal", "unlabelled"},
     "archive": {"holder", "label", "unit", "classes", "target", "test", "range", "test_fraction"},
     "split archive": {"holder", "label", "unit", "classes", "target", "range"},
     "images": {"classes", "test_fraction"},
@@ -131,6 +133,17 @@ def test_a_setting_counts_or_is_refused_by_name(place, kind, setting):
             )
             == 8 - 1
         )
+        return
+    elif setting == "unlabelled":  # a row without a label is left out, where it is an error otherwise
+        text = (place / "r.csv").read_text()
+        (place / "r.csv").write_text(text.replace(",0,p0", ",,p0", 1))
+        with pytest.raises(DataError, match="row 1, column 'y': is empty"):
+            made(place, kind)
+        assert len(made(place, kind, unlabelled="skip")[3]) == len(before[3]) - 1
+        return
+    elif setting in ("missing", "decimal"):
+        with pytest.raises(DataError, match="is missing" if setting == "missing" else "is not a number"):
+            made(place, kind, **{setting: value})
         return
     try:
         after = made(place, kind, **{setting: value})

@@ -84,7 +84,15 @@ def test_everything_is_in_the_json():
     average = document["cells"][0]
     assert average["paper"] == {"value": 93.40, "value_spread": 0.47, "psi": 1.1e11, "psi_spread": 0.5e10}
     assert average["runs"][2] == {
-        **{"seed": 2, "config": "hash2", "rounds": 763, "epsilon": 3.5199, "lr": 16.0, "tuned_on": "mnist"},
+        **{
+            "seed": 2,
+            "config": "hash2",
+            "rounds": 763,
+            "epsilon": 3.5199,
+            "lr": 16.0,
+            "tuned_on": "mnist",
+            "tuned_for": "",
+        },
         **{"accuracy": 0.95, "psi": 0.004, "psi_train": 0.002, "psi_local": 1e9, "worst_accuracy": 0.9},
         "seconds": 30.0,
     }

@@ -5,9 +5,7 @@ import torch
 from torch import nn
 
 from fedfdp.algorithms import ALGORITHMS, FedAvg, Scaffold
-from fedfdp.algorithms.base import Upload
-from fedfdp.core.records import to_bytes
-from fedfdp.experiments.traffic import bytes_of, measure
+from fedfdp.experiments.traffic import measure
 
 D = 100 * 50 + 50
 
@@ -16,11 +14,6 @@ D = 100 * 50 + 50
 def rows():
     torch.manual_seed(0)
     return {row.method: row for row in measure(nn.Linear(100, 50), input_shape=(100,), outputs=50)}
-
-
-def test_the_size_is_that_of_the_serialised_record():
-    upload = Upload("a", 3, {"weight": torch.zeros(10, 10)})
-    assert bytes_of(upload) == len(to_bytes(upload)) > 400
 
 
 def test_every_method_has_a_row(rows):

@@ -76,12 +76,11 @@ def test_every_chart_of_a_run_is_drawn(page, write_run):
         "How many clients have which loss", "Test accuracy of each client by round",
         "Test loss of each client by round", "Training records of each class at each client",
     ]  # fmt: skip
-    assert b.js(
-        "[...document.querySelectorAll('figure')].every(f => f.querySelector('.chart svg').children.length > 5)"
-    )
+    marks = "f.querySelectorAll('.chart svg :is(path, rect, circle, line, text)').length"
+    assert b.js(f"[...document.querySelectorAll('figure')].every(f => {marks} > 5)")
     assert b.js("[...document.querySelectorAll('svg[role=img]')].every(s => s.getAttribute('aria-label').length > 20)")
     assert not b.js("/NaN|undefined|Infinity/.test(document.body.innerText + document.querySelector('main').innerHTML)")
-    lines = b.js(f"({figure('Test accuracy by round')}).querySelectorAll('path.line').length")
+    lines = b.js(f"({figure('Test accuracy by round')}).querySelectorAll('.line path').length")
     assert lines == 2
 
 
@@ -112,6 +111,34 @@ def test_a_new_metric_and_a_new_section_are_drawn(page, write_run, tmp_path):
     assert texts(b, table("Clients of run"), "tbody tr:last-child td")[-1] == "40.00\u00a0%"
 
 
+def test_intervals_and_bands_are_drawn_where_they_are_given(page, write_run, tmp_path):
+    script = tmp_path / "toy.js"
+    rows = "[{name: 'north', value: 0.5, low: 0.25, high: 0.75}, {name: 'east', value: null, low: null, high: null}]"
+    band = "{label: 'mean', style: styleOf(0), x: [1, 2], y: [0.5, 0.6], low: [0.4, 0.5], high: [0.6, 0.7]}"
+    script.write_text(
+        f"const all = {{kind: 'percent', label: 'accuracy', reference: {{value: 0.6, label: 'one class'}}}};"
+        f"drawings.toy = () => [intervalFigure({{...all, title: 'Intervals', rows: {rows}}}).node,"
+        f"lineFigure({{title: 'Band', kind: 'percent', xLabel: 'round', series: [{band}]}}).node];"
+    )
+    sections.SECTIONS.append(Section("toy", "Toys", script=script))
+    try:
+        b = page(write_run())
+    finally:
+        sections.SECTIONS.pop()
+    one = figure("Intervals")
+    said = b.js(f"({one}).querySelector('.chart svg').getAttribute('aria-label')").replace("\u00a0", " ")
+    assert said == "Intervals. north: 50.00 % (25.00 % to 75.00 %)."
+    ends = "['x1', 'x2'].map(name => Number(line.getAttribute(name)))"
+    low, high = b.js(f"(line => {ends})(({one}).querySelector('.interval line'))")
+    middle = b.js(f"Number(({one}).querySelector('circle').getAttribute('cx'))")
+    assert middle == pytest.approx((low + high) / 2, abs=0.6)
+    assert "one class" in texts(b, one, ".chart text")
+    assert b.js(f"({figure('Band')}).querySelectorAll('.chart [fill-opacity] path').length") == 1
+    b.js(f"({figure('Band')}).querySelector('details').open = true")
+    b.wait(f"!!({figure('Band')}).querySelector('table')")
+    assert texts(b, figure("Band"), "thead th") == ["round", "mean", "mean, low", "mean, high"]
+
+
 def test_values_under_the_pointer_and_under_the_arrow_keys(page, write_run):
     path = write_run()
     b, one = page(path), figure("Test accuracy by round")
@@ -137,7 +164,7 @@ def test_values_under_the_pointer_and_under_the_arrow_keys(page, write_run):
 
 def test_legends_hide_and_show(page, write_run):
     b, one = page(write_run("a"), write_run("b"), write_run("c")), figure("Ψ by round")
-    count = f"({one}).querySelectorAll('.chart path.line').length"
+    count = f"({one}).querySelectorAll('.chart .line path').length"
     button = "document.querySelector('#comparison .legend button')"
     assert b.js(count) == 3
     b.js(f"{button}.focus()")

@@ -143,7 +143,7 @@ def test_a_run_notes_what_each_client_holds(digits, two_clients, tmp_path):
         assert counts == [labels.count(k) for k in range(10)]
     train(torch.nn.Linear(2, 1), two_clients, algorithm=FedAvg(lr=0.1), rounds=1, out=tmp_path / "numbers")
     assert RunFolder(tmp_path / "numbers").clients() == {
-        "names": ["a", "b"], "train": [2, 1], "test": [2, 1], "classes": None,
+        "names": ["a", "b"], "train": [2, 1], "test": [2, 1], "classes": None, "class_names": [],
     }  # fmt: skip
     run = facts(tmp_path / "numbers")["runs"][0]
     assert (run["private"], run["privacy"], run["result"]["accuracy"]) == (False, None, None)

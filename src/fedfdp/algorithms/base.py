@@ -4,9 +4,12 @@ A method says what clients and server compute. It never sees noise, files or net
 and gets a plain or a private one.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from math import exp
 from typing import Annotated, Any, ClassVar, Generic, Self, get_args, get_origin
+
+import torch
 
 from fedfdp.algorithms.local_round import Batch, Client, LocalRound, LossQuery, Question, Released
 from fedfdp.algorithms.record_types import (
@@ -66,6 +69,9 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
 
     name: ClassVar[str]  # how a config names the method
     private: ClassVar[bool] = True  # whether the method has a private form
+    keeps_updates: ClassVar[bool] = False  # whether the server needs all updates of a round at once
+    passes: ClassVar[int] = 1  # how often a round goes over K batches: each pass has its own, and is paid for
+    personal: ClassVar[bool] = False  # whether a client has a model of its own, which it is judged by
     adaptive: ClassVar[bool] = False  # whether what a round costs depends on what was released before it
     State: ClassVar[type[Any]] = ServerState  # what the server remembers; this and the next from the type arguments
     Message: ClassVar[type[Any]] = Broadcast  # what is sent to clients
@@ -115,22 +121,30 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
         """
         return released.gradient
 
+    def start(self, broadcast: MessageT, memory: MemoryT) -> Weights:
+        """Where a client's steps start: at the broadcast weights, or at weights of its own."""
+        return broadcast.weights
+
     def reply(self, here: LocalRound[MessageT, MemoryT], update: Weights) -> tuple[ReplyT, MemoryT]:
-        """What the client uploads after its steps, `update` being w_i − w_t, and what it remembers."""
+        """What the client uploads after its steps, `update` being what they add up to, and what it remembers."""
         upload: ReplyT = self.Reply(here.client.name, here.client.records, update)
         return upload, here.memory
 
     def local(self, broadcast: MessageT, memory: MemoryT, client: Client) -> tuple[ReplyT, MemoryT]:
-        """A client's round: w ← w − η·direction for every batch; then what it uploads, and its new memory."""
-        coefficient, question = self.coefficient(broadcast, client.privacy), self.question(memory)
-        batches = list(self.batches(broadcast, client))
-        here = LocalRound(broadcast, memory, client, self.step_size(broadcast.round), len(batches))
+        """A client's round: its steps, then what it uploads, and its new memory."""
+        batches, rate = list(self.batches(broadcast, client)), self.step_size(broadcast.round)
+        here = LocalRound(broadcast, memory, client, rate, len(batches), origin=self.start(broadcast, memory))
+        return self.reply(here, self.descend(here, batches))
+
+    def descend(self, here: LocalRound[MessageT, MemoryT], batches: Sequence[Batch]) -> Weights:
+        """w ← w − η·direction for every batch, from `here.origin`: what the steps add up to."""
+        coefficient, question = self.coefficient(here.broadcast, here.client.privacy), self.question(here.before)
         asked = -1 if question is None else 0 if question.batch == "first" else len(batches) - 1
         times = w.multiply_ if type(self).direction is Algorithm.direction else w.multiply
         update: Weights | None = None
         for here.step, batch in enumerate(batches):
             if update is not None:
-                here.weights = w.add(broadcast.weights, update)
+                here.weights = w.add(here.origin, update)
             if question is not None and here.step == asked:
                 released = here.ask(batch, question, coefficient)
             else:
@@ -140,15 +154,16 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
                 update = times(direction, -here.rate)
             else:
                 w.add_(update, direction, scale=-here.rate)
-        return self.reply(here, w.zeros_like(broadcast.weights) if update is None else update)
+        return w.zeros_like(here.origin) if update is None else update
 
     def batches(self, broadcast: MessageT | None, client: Client) -> Iterator[Batch]:
         """The round's batches of one client, as the hyper-parameters say."""
         if client.privacy is not None:
-            steps = self.private_steps(broadcast, client.privacy)
+            steps = self.passes * self.private_steps(broadcast, client.privacy)
             return client.batches(steps=steps, epochs=None, batch_size=self.batch_size)
-        epochs = None if self.local_steps is not None else self.local_epochs or 1
-        return client.batches(steps=self.local_steps, epochs=epochs, batch_size=self.batch_size)
+        if self.local_steps is not None:
+            return client.batches(steps=self.passes * self.local_steps, epochs=None, batch_size=self.batch_size)
+        return client.batches(steps=None, epochs=self.passes * (self.local_epochs or 1), batch_size=self.batch_size)
 
     def memory(self) -> MemoryT:
         """A client's memory before its first round."""
@@ -161,7 +176,7 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
         """Raises where the method exists only with, or only without, privacy."""
 
     def private_steps(self, broadcast: MessageT | None, privacy: DPSGD) -> int:
-        """K, the batches of a private round: E epochs are E·⌈1/q⌉ of them."""
+        """K, the batches of one pass of a private round: E epochs are E·⌈1/q⌉ of them."""
         if self.local_epochs is not None:
             return self.local_epochs * -int(-1 // privacy.q)
         return self.local_steps or 1
@@ -174,7 +189,8 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
 
     def events(self, broadcast: MessageT | None, privacy: DPSGD) -> tuple[Event, ...]:
         """Every event of one round, known before it: K − 1 gradients and one joint event."""
-        steps, plain, joint = self.private_steps(broadcast, privacy), privacy.event(), self.joint_event(privacy)
+        steps = self.passes * self.private_steps(broadcast, privacy)
+        plain, joint = privacy.event(), self.joint_event(privacy)
         if joint == plain:
             return (replace(plain, count=steps),)
         return (joint,) if steps == 1 else (replace(plain, count=steps - 1), joint)
@@ -213,6 +229,10 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
         told = [field for field in fields(self.Reply) if field.name not in PUBLIC]
         return {field.name: field.metadata.get("meaning", "released after noise") for field in told}
 
+    def holds(self, weights: Weights, memory: MemoryT) -> Weights:
+        """The model of the client with this memory: the released weights, or its own where the method is `personal`."""
+        return weights
+
     def loss_of(self, upload: ReplyT) -> float | None:
         """The loss that an upload releases; None where it releases none."""
         return None
@@ -240,16 +260,44 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
 
 
 class Mean:
-    """Σ ω_i u_i/Σ ω_i, one update at a time, so that none has to be kept."""
+    """Σ ω_i u_i/Σ ω_i, one update at a time, so that none has to be kept.
+
+    An update may be of a narrower model, its tensors being leading slices: then each number is averaged over the
+    updates that have it, and stays where none has.
+    """
 
     def __init__(self, like: Weights) -> None:
-        self.total, self.weight = w.zeros_like(like), 0.0
+        self.total, self.weight, self.exponent = w.zeros_like(like), 0.0, 0.0
+        self.divisors: Weights | None = None  # of each number, once a narrower update has come
 
-    def add(self, update: Weights, weight: float, *, divisor: float | None = None) -> None:
-        """One more update; `divisor` where the sum is not divided by the weights themselves."""
-        w.add_(self.total, update, scale=weight)
-        self.weight += weight if divisor is None else divisor
+    def add(self, update: Weights, weight: float, *, divisor: float | None = None, exponent: float = 0.0) -> None:
+        """One more update; `divisor` where the sum is not divided by the weights themselves.
+
+        The weight is meant times e^exponent, however large that is: the sum is kept in units of the largest so far.
+        """
+        if exponent != self.exponent:
+            if self.weight == 0 or exponent > self.exponent:
+                w.multiply_(self.total, shrink := exp(min(self.exponent - exponent, 0.0)))
+                self.weight, self.exponent = self.weight * shrink, exponent
+                if self.divisors is not None:
+                    w.multiply_(self.divisors, shrink)
+            weight *= exp(exponent - self.exponent)
+        share = weight if divisor is None else divisor
+        narrow = any(tensor.shape != self.total[name].shape for name, tensor in update.items())
+        if narrow and self.divisors is None:
+            self.divisors = w.each(lambda vector: torch.full_like(vector, self.weight), self.total)
+        if self.divisors is None:
+            w.add_(self.total, update, scale=weight)
+        else:
+            for name, tensor in update.items():
+                part = tuple(slice(size) for size in tensor.shape)
+                self.total[name][part].add_(tensor, alpha=weight)
+                self.divisors[name][part].add_(share)
+        self.weight += share
 
     def added_to(self, weights: Weights) -> Weights:
         """The weights moved by the mean; unmoved where nothing was added."""
+        if self.divisors is not None:
+            mean = w.each(lambda total, by: torch.where(by > 0, total / by, 0.0), self.total, self.divisors)
+            return w.add(weights, mean)
         return w.add(weights, self.total, scale=1 / self.weight) if self.weight else weights

@@ -61,6 +61,11 @@ class Client(Protocol):
     records: int
     privacy: DPSGD | None
 
+    @property
+    def initial(self) -> Weights:
+        """The client's whole model as it was before training, where clients' models differ."""
+        ...
+
     def batches(self, *, steps: int | None, epochs: int | None, batch_size: int) -> Iterator[Batch]:
         """`steps` batches, or `epochs` passes; Poisson-sampled under privacy, shuffled minibatches otherwise."""
         ...
@@ -90,14 +95,17 @@ class LocalRound(Generic[MessageT, MemoryT]):
     rate: float  # η of the round
     steps: int  # K, the steps of the round
     step: int = 0  # which of them this is, from 0
-    weights: Weights = field(init=False)  # w at the start of this step; in step 0 the broadcast object itself
+    origin: Weights = None  # type: ignore[assignment]  # where the steps start; None: at the broadcast weights
+    second_pass: bool = False  # whether these are the steps of a method's second pass
+    weights: Weights = field(init=False)  # w at the start of this step; in step 0 the object that it starts from
     memory: MemoryT = field(init=False)  # what the client will remember; `direction` may put another in its place
     loss: float = float("nan")  # what the batch that was asked a Question released; NaN where no loss was
     losses_within: float | None = None
     norms_within: float | None = None
 
     def __post_init__(self) -> None:
-        self.weights, self.memory = self.broadcast.weights, self.before
+        self.origin = self.broadcast.weights if self.origin is None else self.origin
+        self.weights, self.memory = self.origin, self.before
 
     def ask(self, batch: Batch, question: Question, coefficient: Coefficient) -> Released:
         """What the batch answers to the question, which the hooks can then read here."""

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fedfdp.data.files.describe import Description
     from fedfdp.data.validation import Review
 
+MOST_ROWS = 24  # of holders, in a table
 NOTICE = "For the data holder's eyes: this reads private records as they are. Do not pass it on."
 
 
@@ -30,7 +33,9 @@ def check(
         from fedfdp.data.files.describe import describe
 
         description = describe(Path(source))
-        found, show = dataclasses.asdict(description), partial(_show_description, description)
+        settings = _scaffold(description)
+        found = {**dataclasses.asdict(description), "settings": settings}
+        show = partial(_show_description, description, settings)
     if as_json:
         print(json.dumps({"notice": NOTICE, **found}))
     else:
@@ -60,10 +65,18 @@ def _reviewed(source: str, overrides: list[str]) -> "Review":
         federation,
         config.privacy,
         step=step,
-        advice=config.algorithm.advice(federation.classes),
+        advice=[*config.algorithm.advice(federation.classes), *_unchecked(config.data.unchecked or ())],
         columns=columns,
         names=class_names(config.data),
     )
+
+
+def _unchecked(names: "Sequence[str]") -> list[str]:
+    """That facts which were read from the records are still in the config."""
+    if not names:
+        return []
+    read = f"what data.columns, classes or target say of {', '.join(names)} was read from the records (data.unchecked)"
+    return [f"{read}: replace each by a public fact, then take its name off that list"]
 
 
 def _show_review(found: "Review") -> None:
@@ -79,30 +92,50 @@ def _show_review(found: "Review") -> None:
     holders = Table("holder", "train", "test", *few, box=None, pad_edge=False)
     for column in holders.columns[1:]:
         column.justify = "right"
-    for holder in found.holders:
+    ordered = sorted(found.holders, key=lambda holder: -holder.train)
+    shown = found.holders if len(ordered) <= MOST_ROWS else (*ordered[: MOST_ROWS // 2], *ordered[-MOST_ROWS // 2 :])
+    for holder in shown:
         counts = [f"{count:,}" for count in holder.classes or ()] if few else []
         holders.add_row(holder.name, f"{holder.train:,}", f"{holder.test:,}", *counts)
     console.print(holders)
+    if len(shown) < len(found.holders):
+        most, least, middle_one = (ordered[at].train for at in (0, -1, len(ordered) // 2))
+        middle = f"{most:,} to {least:,} training records, the middle one {middle_one:,}"
+        more = f"the {len(shown) // 2} largest and the {len(shown) // 2} smallest of {len(ordered):,} holders: {middle}"
+        console.print(more, highlight=False, soft_wrap=True)
     if found.columns:
         columns = Table("column", "public fact", "missing", "outside", box=None, pad_edge=False)
         for entry in found.columns:
             columns.add_row(entry.name, entry.kind, f"{entry.missing:,}", f"{entry.outside:,}")
         console.print(columns)
-    console.print(f"repeated records: {found.repeated:,}", highlight=False)
+    console.print(f"repeated records: {found.repeated:,}; different ones: {found.different:,}", highlight=False)
     for line in found.advice or ("no problem found",):
         print(f"- {line}")
 
 
-def _show_description(found: "Description") -> None:
+def _scaffold(found: "Description") -> str:
+    """A run.toml for it; empty where it is no table."""
+    from fedfdp.data.scaffold import guessed, scaffold
+
+    path = Path(found.path)
+    return scaffold(found, path.name, path.name.split(".")[0], guessed(found.columns)) if found.columns else ""
+
+
+def _show_description(found: "Description", settings: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from fedfdp.data.files.profile import FEW
+
     console = Console()
     console.print(f"{found.path}: {found.records:,} records", style="bold", highlight=False, soft_wrap=True)
-    table = Table("name", "type", "missing", "different values", box=None, pad_edge=False)
-    for entry in found.found:
-        many = "" if entry.different is None else f"{entry.different}" if entry.different <= 12 else "more than 12"
-        table.add_row(entry.name, entry.type, f"{entry.missing:,}", many)
+    table = Table("name", "type", *(["missing", "different values"] if found.columns else []), box=None, pad_edge=False)
+    for part in found.parts:
+        table.add_row(part.name, part.type)
+    for column in found.columns:
+        many = f"{column.different}" if column.different <= FEW else f"more than {FEW}"
+        table.add_row(column.name, column.kind, f"{column.missing:,}", many)
     console.print(table)
-    print("a start for run.toml; ranges and categories come from public knowledge, not from this file:\n")
-    print(found.settings)
+    if settings:
+        print("a run.toml for it, with a guess at holder and label; `fedfdp init` asks for them and writes the file:\n")
+        print(settings)

@@ -8,17 +8,19 @@ import typer
 
 def export(
     run: Annotated[Path, typer.Argument(help="A finished run's folder.")],
-    to: Annotated[
+    out: Annotated[
         Path | None,
-        typer.Option(help=".safetensors, .pt (TorchScript), .pt2 (torch.export) or .onnx.", show_default=False),
+        typer.Option(
+            "--out", "--to", help=".safetensors, .pt (TorchScript), .pt2 (torch.export) or .onnx.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Write a run's model for use elsewhere; by default as RUN.safetensors in the current folder.
 
-    For example: fedfdp export runs/mine --to mine.pt2. In Python: fedfdp.load("runs/mine").
+    For example: fedfdp export runs/mine --out mine.pt2. In Python: fedfdp.load("runs/mine").
     """
     from fedfdp.runs.released import export as write
 
-    file = to or Path(f"{run.resolve().name}.safetensors")
+    file = out or Path(f"{run.resolve().name}.safetensors")
     write(run, file)
     print(f"{file}: {file.stat().st_size:,} bytes")

@@ -10,11 +10,14 @@ from fedfdp.core.importing import imported
 
 # A command's name, and its function; or the Typer of a command that has commands below it. In the order of --help.
 COMMANDS = {
+    "init": "fedfdp.cli.init:init",
     "run": "fedfdp.cli.run:run",
     "show": "fedfdp.cli.show:show",
     "export": "fedfdp.cli.export:export",
     "predict": "fedfdp.cli.predict:predict",
+    "joining": "fedfdp.cli.joining:joining",
     "report": "fedfdp.cli.report:report",
+    "watch": "fedfdp.cli.watch:watch",
     "plan": "fedfdp.cli.plan:plan",
     "audit": "fedfdp.cli.audit:audit",
     "bench": "fedfdp.cli.bench:bench",

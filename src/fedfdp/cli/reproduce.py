@@ -17,14 +17,15 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="table1 … table7, figure-lambda, -clip, -sigma, -tradeoff, adaptive, tune-private, tune-nonprivate"
+            help="table1 … table7, figure-lambda, -clip, -sigma, -tradeoff, adaptive, fair, fair-plain, tune-private, "
+            "tune-nonprivate, tune-fair"
         ),
     ],
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; may be repeated.")] = None,
     methods: Annotated[str | None, typer.Option(help="Only these rows, separated by commas.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 0, 1, …, each with its own partition.")] = 1,
     scale: Annotated[
-        str, typer.Option(help="smoke (seconds), small (half a minute per run), full (as in the paper).")
+        str, typer.Option(help="smoke (seconds), small, laptop (minutes per run), paper (as in the paper).")
     ] = "small",
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once; one per core if left out.")] = None,
     out: Annotated[Path, typer.Option(help="Where the runs are kept; a run that is there is not run again.")] = Path(
@@ -88,12 +89,11 @@ def _run(
 
 
 def _table1(scale: str, save: Path | None, *, as_json: bool) -> None:
-    from fedfdp.experiments import communication, render
+    from fedfdp.experiments import render
     from fedfdp.experiments.scales import find_scale
+    from fedfdp.experiments.traffic import table1
 
-    chosen = find_scale(scale)
-    rows = communication.communication(chosen)
-    found, block = communication.to_dict(rows, chosen), communication.block(rows, chosen)
+    found, block = table1(find_scale(scale))
     if save is not None:
         _write(save / f"table1-{scale}", found, f"### table1: communication\n\n{render.block_markdown(block)}")
     print(json.dumps(found, indent=1) if as_json else render.block_text(block, width=160), end="")

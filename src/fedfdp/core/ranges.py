@@ -45,9 +45,11 @@ LAMBDA = Range(0, 1e6, "a fairness λ", "0 switches it off")
 KAPPA = Range(1, 1e6, "the largest weight of a record", "2 lets one count for up to twice the mean")
 GAMMA = Range(1e-12, 1e6, "what is added to a gradient's norm", "0.01 is usual")
 EXPONENT = Range(0, 20, "a fairness exponent", "1 is usual, 0 is FedAvg")
+TILT = Range(0, 1e6, "a tilt", "1 is usual, 0 is FedAvg")
 PROXIMAL = Range(0, 1e6, "a proximal weight", "0.01 is usual, 0 is FedAvg")
 DYNAMIC = Range(1e-9, 1e6, "a regularisation", "0.1 is usual")
 MOST_WEIGHT = Range(1, 1e6, "the largest weight of an update", "10 is usual")
+SHARE = Range(0, 1, "a part of a whole")
 QUANTILE_STEP = Range(1e-6, 10, "the size of a bound's steps", "0.2 is usual")
 
 # Steps and rounds.

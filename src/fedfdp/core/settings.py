@@ -2,6 +2,7 @@
 
 import dataclasses
 import typing
+from datetime import date, time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -24,11 +25,20 @@ def parse(kind: type[T], values: object, section: str) -> T:
             raise SettingError(f"{section}.{name}", values[name], f"no such setting; {nearest(name, known)}")
     values = {name: None if _unset(kind, name, value) else value for name, value in values.items()}
     try:
-        return TypeAdapter(kind).validate_python(values)
+        return TypeAdapter(kind).validate_python(_dates_as_text(values))
     except ValidationError as invalid:
         first = invalid.errors()[0]
         place = ".".join(filter(None, [section, *(str(part) for part in first["loc"] if part in known)]))
         raise SettingError(place, first["input"], first["msg"].lower()) from None
+
+
+def _dates_as_text(value: object) -> object:
+    """TOML's dates and times as text, as JSON and every file that keeps settings can hold them."""
+    if isinstance(value, dict):
+        return {name: _dates_as_text(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_dates_as_text(entry) for entry in value]
+    return value.isoformat() if isinstance(value, date | time) else value
 
 
 def _unset(kind: type["DataclassInstance"], name: str, value: object) -> bool:

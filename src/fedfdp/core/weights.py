@@ -137,6 +137,19 @@ def add_(total: Weights, other: Mapping[str, Tensor], scale: float = 1.0) -> Non
         vector.add_(more, alpha=scale)
 
 
+def assembled(like: Mapping[str, Tensor], *parts: Mapping[str, Tensor]) -> Weights:
+    """Weights of the names and shapes of `like`: each from the first part that has it, or else as it is there.
+
+    Where a part's tensor is larger, it is the leading slice of it: the first rows, columns, ….
+    """
+
+    def found(name: str, first: Tensor) -> Tensor:
+        tensor = next((part[name] for part in parts if name in part), first)
+        return tensor if tensor.shape == first.shape else tensor[tuple(slice(size) for size in first.shape)]
+
+    return Weights.of({name: found(name, first) for name, first in like.items()})
+
+
 def squared_norm(weights: Mapping[str, Tensor]) -> float:
     """Summed tensor by tensor: in another order the last bits of the sum would differ."""
     return float(sum(torch.linalg.vector_norm(t, dtype=torch.float64) ** 2 for t in weights.values()))

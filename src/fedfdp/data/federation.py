@@ -6,7 +6,7 @@ It copies no records until a batch is taken, and refuses records that cannot be 
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -52,6 +52,8 @@ class Federation:
     before: tuple[Event, ...] = ()  # what every client released to find private ranges; paid before round 0
     found: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # the private ranges that were found
     unit: str = "record"  # what is protected: a record, or all records with the same value in the column named here
+    class_names: tuple[str, ...] = ()  # in the order of the class numbers; none: the numbers themselves are shown
+    target: tuple[float, float] | None = None  # of a regression: the range that the targets were scaled from to [−1, 1]
 
     def __post_init__(self) -> None:
         check_records(
@@ -86,11 +88,34 @@ class Federation:
         """How many values a model gives for a record: one per class, or one per target of a regression."""
         return self.classes or math.prod(self.y.shape[1:]) or 1
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the classes are called, in the order of their numbers; empty for regression."""
+        return self.class_names or tuple(map(str, range(self.classes or 0)))
+
+    def in_own_unit(self, values: Tensor) -> Tensor:
+        """Targets or answers of a regression in the target's own unit, answers kept within the declared range."""
+        if self.target is None:
+            return values
+        low, high = self.target
+        return (values.clamp(-1, 1) + 1) / 2 * (high - low) + low
+
     @cached_property
     def shares(self) -> Tensor:
         """p_i = n_i / Σ n_j over the training records, float64."""
         sizes = torch.tensor([len(client.train) for client in self.clients], dtype=torch.float64)
         return sizes / sizes.sum()
+
+    def part(self, client: str) -> "Federation":
+        """The federation whose pool holds this client's records: this one, unless clients' records differ in shape."""
+        return self
+
+    def with_inputs(self, x: Tensor) -> "Federation":
+        """The same clients and targets over other inputs of the same records, such as their features."""
+        clients = tuple(
+            ClientData(client.name, replace(client.train, x=x), replace(client.test, x=x)) for client in self.clients
+        )
+        return replace(self, clients=clients, x=x)
 
     def class_counts(self, part: Part = "train") -> NDArray[np.int64]:
         """How many records of each class each client holds: (clients, classes)."""
@@ -106,6 +131,7 @@ class Federation:
             "train": [len(client.train) for client in self.clients],
             "test": [len(client.test) for client in self.clients],
             "classes": None if self.classes is None else self.class_counts().tolist(),
+            "class_names": list(self.labels),
         }
 
     def fingerprint(self) -> str:

@@ -6,12 +6,13 @@ from pathlib import Path
 from torch import Tensor
 
 from fedfdp.core.errors import DataError, RunError
+from fedfdp.data.columns import Range
 from fedfdp.data.files import read
 from fedfdp.data.files.paths import ARRAYS
 from fedfdp.data.files.read import Say
 from fedfdp.data.files.source import target_range
 from fedfdp.data.named.catalog import find, named
-from fedfdp.data.schema import Facts, Range, class_names
+from fedfdp.data.schema import Facts, class_names
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedfdp.core.errors import DataError
 from fedfdp.core.records import digest
-from fedfdp.data.schema import Range
+from fedfdp.data.columns import Range
 from fedfdp.privacy.noise.randomness import Key, Randomness
 
 LEAST, MOST = -20, 40  # the powers of two that bound the bins, where no bounds are given

@@ -3,19 +3,16 @@
 Nothing here reads a record, and no default takes the place of a fact that was not given.
 """
 
-import math
-import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Literal, TypeGuard
+from typing import Literal
 
 from fedfdp.core.errors import DataError, SettingError, nearest, require
+from fedfdp.data.columns import PRIVATE, Column, Numeric, Range, column_of, range_of, text_of
 from fedfdp.privacy.accounting import Event
 
-Range = tuple[float, float]
-PRIVATE = "private"
-
-_WHOLE = re.compile(r"([+-]?\d{1,18})\.0*", re.ASCII)
+# What counts as "no value" in a table where `missing` does not say otherwise. An empty cell always does.
+MISSING = ("", "NA", "N/A", "#N/A", "NaN", "nan", "NAN", "null", "NULL", "None")
 
 
 @dataclass(frozen=True)
@@ -49,6 +46,10 @@ class Facts:
     ignore: tuple[str, ...] | None = None  # columns of a table that are not read
     range: Range | None = None  # for arrays: the range of every value in x
     estimate: Estimate | None = None  # how private ranges are estimated; None: by the defaults
+    missing: tuple[str, ...] | None = None  # texts that mean "no value" in a table; None: NA, NaN, null and the like
+    unlabelled: Literal["skip"] | None = None  # "skip" leaves out a table's rows without a label; None: an error
+    decimal: Literal[".", ","] | None = None  # the mark before the decimals in a text file; None: judged by the file
+    unchecked: tuple[str, ...] | None = None  # columns whose facts were read from these records, which no ε covers
 
     def __post_init__(self) -> None:
         if self.classes is not None and self.target is not None:
@@ -59,9 +60,9 @@ class Facts:
             different = len(set(class_names(self))) == len(self.classes) >= 2
             require(different, "data.classes", self.classes, "two or more different names", "list every class once")
         if isinstance(self.target, tuple):
-            _range_of("data.target", self.target)
+            range_of("data.target", self.target)
         if self.range is not None:
-            _range_of("data.range", self.range)
+            range_of("data.range", self.range)
         for name, spec in (self.columns or {}).items():
             column_of(name, spec)
         if self.unit is not None and self.estimates:
@@ -79,53 +80,10 @@ class Facts:
         """What each holder releases before training: one Gaussian over all its records if a range is private."""
         return (Event(1.0, ((self.estimate or Estimate()).sigma,)),) if self.estimates else ()
 
-
-@dataclass(frozen=True)
-class Numeric:
-    """A column of numbers, scaled from its range to [−1, 1]."""
-
-    name: str
-    range: Range | None  # None: it is private and not estimated yet
-    within: Range | None = None  # where a private estimate looks; None: any size
-    missing: float | None = None  # what takes the place of a missing value; None: no value may be missing
-    indicator: bool = False  # one more input: 1 where the value was missing
-
     @property
-    def width(self) -> int:
-        return 1 + self.indicator
-
-
-@dataclass(frozen=True)
-class Categorical:
-    """A column of names. Each category is one input: 1 where the record has that category, 0 elsewhere."""
-
-    name: str
-    categories: tuple[str, ...]
-    other: bool = False  # one more input for everything that is not listed
-    missing: str | None = None  # the category that takes the place of a missing value; None: none may be missing
-
-    @property
-    def width(self) -> int:
-        return len(self.categories) + self.other
-
-
-Column = Numeric | Categorical
-
-
-def text_of(value: object) -> str:
-    """How a category, class or holder is written in a file: `true`, `3`, `north`."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value).strip()
-
-
-def plainest(text: str) -> str:
-    """1.0 as 1 and True as true: pandas writes whole numbers and truth values that way."""
-    if whole := _WHOLE.fullmatch(text):
-        return str(int(whole[1]))
-    return text.lower() if text.lower() in ("true", "false") else text
+    def missing_texts(self) -> tuple[str, ...]:
+        """What means "no value" in a table's cells; an empty cell always does."""
+        return MISSING if self.missing is None else ("", *self.missing)
 
 
 def class_names(facts: Facts) -> tuple[str, ...]:
@@ -136,29 +94,11 @@ def class_names(facts: Facts) -> tuple[str, ...]:
     return tuple(map(text_of, known))
 
 
-def column_of(name: str, spec: object) -> Column:
-    """One entry of [data.columns]: a range, a list of categories, "private", or a table with several settings."""
-    if spec == PRIVATE:
-        return Numeric(name, None)
-    if isinstance(spec, list | tuple):
-        numbers = len(spec) == 2 and not any(isinstance(value, str | bool) for value in spec)
-        spec = {"range" if numbers else "categories": spec}
-    if not isinstance(spec, dict):
-        allowed = 'a range [low, high], a list of categories ["a", "b"], or "private"'
-        raise SettingError(f"data.columns.{name}", spec, allowed)
-    known = (
-        {"range", "within", "missing", "indicator"} if "categories" not in spec else {"categories", "missing", "other"}
-    )
-    for key in spec:
-        if key not in known:
-            raise SettingError(f"data.columns.{name}.{key}", spec[key], f"no such setting; {nearest(key, known)}")
-    return _categorical(name, spec) if "categories" in spec else _numeric(name, spec)
-
-
-def columns_of(facts: Facts, names: list[str], file: str) -> list[Column]:
+def columns_of(facts: Facts, names: list[str], file: str, *, trained: bool = False) -> list[Column]:
     """The inputs among a file's columns, in the order of the config. Every column of the file must be named there.
 
     An entry may be a pattern (`"mean *"`). Its columns come in alphabetical order, whatever their order in the file.
+    `trained`: the file is for a model that was trained already, so an error does not advise to change the config.
     """
     given, known = facts.columns or {}, set(names)
     if facts.label is not None and facts.label in given:
@@ -171,12 +111,16 @@ def columns_of(facts: Facts, names: list[str], file: str) -> list[Column]:
     for entry, spec in given.items():
         matching = sorted(name for name in known - aside - taken if fnmatchcase(name, entry))
         if entry not in known and not matching:
-            raise DataError(f"{file}: no column {entry!r} as data.columns says; {nearest(entry, known)}")
+            why = "which the model takes" if trained else "as data.columns says"
+            raise DataError(f"{file}: no column {entry!r}{',' if trained else ''} {why}; {nearest(entry, known)}")
         for name in [entry] if entry in known else matching:
             taken.add(name)
             found.append(column_of(name, spec))
     for name in names:
         if name not in taken | named | set(facts.ignore or ()):
+            if trained:
+                fix = f"remove it from the file, or leave it out with --ignore {name!r}"
+                raise DataError(f"{file}, column {name!r}: the model was trained without it; {fix}")
             raise DataError(
                 f"{file}, column {name!r}: neither a range nor categories are given; a range read from the data would "
                 f"not be private: add {name!r} = [low, high] from public knowledge to [data.columns], or "
@@ -185,49 +129,3 @@ def columns_of(facts: Facts, names: list[str], file: str) -> list[Column]:
     if not found:
         raise DataError(f"{file}: no column is left to learn from; name some in [data.columns]")
     return found
-
-
-def _numeric(name: str, spec: dict[str, object]) -> Numeric:
-    place, bounds, within = f"data.columns.{name}", spec.get("range"), spec.get("within")
-    missing, indicator = spec.get("missing"), spec.get("indicator", False)
-    if (bounds is None) == (within is None):
-        allowed = "needs a public range = [low, high], or within = [low, high] to estimate one privately inside it"
-        raise SettingError(place, spec, allowed)
-    given = None if bounds is None or bounds == PRIVATE else _range_of(f"{place}.range", bounds)
-    inside = None if within is None else _range_of(f"{place}.within", within)
-    if not (missing is None or _is_number(missing)):
-        raise SettingError(f"{place}.missing", missing, "a number", "a public fill-in value")
-    if not isinstance(indicator, bool):
-        raise SettingError(f"{place}.indicator", indicator, "true or false")
-    if indicator and missing is None:
-        fix = "give the value that stands in for missing ones"
-        raise SettingError(f"{place}.indicator", indicator, "needs missing", fix)
-    return Numeric(name, given, inside, None if missing is None else float(missing), indicator)
-
-
-def _categorical(name: str, spec: dict[str, object]) -> Categorical:
-    place, listed, other = f"data.columns.{name}", spec["categories"], spec.get("other", False)
-    if not (isinstance(listed, list | tuple) and all(isinstance(value, str | int | float) for value in listed)):
-        raise SettingError(f"{place}.categories", listed, "a list of names", 'for example ["f", "m"]')
-    names = tuple(map(text_of, listed))
-    different = len(set(names)) == len(names) >= 1
-    require(different, f"{place}.categories", listed, "one or more different names", "list every category once")
-    if not isinstance(other, bool):
-        raise SettingError(f"{place}.other", other, "true or false")
-    missing = None if "missing" not in spec else text_of(spec["missing"])
-    fits = missing is None or missing in names or (other and missing == "other")
-    require(fits, f"{place}.missing", missing, "one of the categories", "add it to them")
-    return Categorical(name, names, other, missing)
-
-
-def _range_of(place: str, value: object) -> Range:
-    """[low, high] as floats, if it is a range."""
-    if isinstance(value, list | tuple) and len(value) == 2 and all(_is_number(end) for end in value):
-        low, high = float(value[0]), float(value[1])
-        if low < high and math.isfinite(high - low):
-            return low, high
-    raise SettingError(place, value, "[low, high] with low below high", "take both from public knowledge")
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

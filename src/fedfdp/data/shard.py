@@ -67,4 +67,10 @@ class Shard:
     def take(self, positions: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The records at these positions within the shard, or all of them."""
         index = self.index if positions is None else self.index[positions]
-        return self.x[index], self.y[index]
+        return inputs_at(self.x, index), self.y[index]
+
+
+def inputs_at(x: Tensor, index: Tensor) -> Tensor:
+    """These records of a pool; features, which are kept in half precision, become float32."""
+    found = x[index]
+    return found.float() if found.dtype == torch.float16 else found

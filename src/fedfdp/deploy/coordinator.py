@@ -13,7 +13,8 @@ from pathlib import Path
 
 from flwr.serverapp import Grid
 
-from fedfdp.core.errors import SettingError
+from fedfdp.algorithms.parts import check_nested, in_parts
+from fedfdp.core.errors import SettingError, nearest
 from fedfdp.core.records import digest
 from fedfdp.engines.flower.accounts import Accounts
 from fedfdp.engines.flower.engine import Arrivals, FlowerEngine
@@ -23,6 +24,9 @@ from fedfdp.engines.flower.settings import Flower
 from fedfdp.engines.flower.superlink import Meter
 from fedfdp.engines.flower.terms import Terms, build_model, frozen_digest, learner_of
 from fedfdp.fairness.performance import Performance
+from fedfdp.features import about, whole
+from fedfdp.features.mapped import digest_of
+from fedfdp.models import Model
 from fedfdp.runs import config as configs
 from fedfdp.runs.assemble import Started, carry_out
 from fedfdp.runs.build import fitted
@@ -65,7 +69,7 @@ def coordinate(
     """Runs a config with the nodes of `settings`; every round is checkpointed, so that none is paid for twice."""
     _check(config, settings)
     exchange = Exchange(network.grid, dict(network.ids), network.meter, check=network.check)
-    roster = Roster(tuple(settings.nodes), exchange, name=config.data.source)
+    roster = Roster(tuple(settings.nodes), exchange, name=config.data.source, mixed=config.model.own is not None)
     roster.gather(settings.enough, settings.wait, say=say)
     config = fitted(config, roster)  # by what the nodes declare
     assert config.rounds is not None
@@ -73,10 +77,21 @@ def coordinate(
     performance = Performance.of(config.metric)
     performance.check(roster.classes)
     method, privacy = config.algorithm, config.privacy
-    terms = Terms.of(method, config.model, privacy, config.seed, seeded=settings.unsafe_seeded)
-    model = build_model(terms.model, roster, seed=config.seed)
-    terms = replace(terms, frozen=frozen_digest(model))
-    learner = learner_of(model, roster.classes, config.device)
+    wanted = _with_widths(config.model, roster)
+    terms = Terms.of(method, wanted, privacy, config.seed, seeded=settings.unsafe_seeded, features=config.features)
+    front = terms.front()
+    model = build_model(terms.model, roster, front, seed=config.seed)
+    terms = replace(terms, frozen=frozen_digest(whole(front, model)))
+    differ = wanted.own is not None or wanted.widths is not None
+    learner = learner_of(model, roster.classes, config.device, in_parts=differ)
+    template, narrow = learner.initial(), {}
+    if differ:
+        method = in_parts(method, wanted.own or ())
+        template = method.shared(template)
+        for name, width in (wanted.widths or {}).items():
+            other = learner_of(build_model(terms.model, roster, front, seed=config.seed, width=width), roster.classes)
+            narrow[name] = method.shared(other.initial())
+            check_nested(name, narrow[name], template)
     plan = Plan(
         method,
         privacy,
@@ -97,13 +112,14 @@ def coordinate(
         engine = FlowerEngine(
             roster,
             method,
-            learner.initial(),
+            template,
             privacy=privacy,
             performance=performance,
             terms=terms.to_json(),
             settings=settings,
             arrivals=Arrivals.open(folder / ARRIVALS if folder else None, secrets.token_hex(16), accounts),
             accounts=accounts,
+            narrow=narrow,
         )
         yield Started(engine, engine.evaluator, accounts)
 
@@ -111,8 +127,9 @@ def coordinate(
         "settings": hashlib.sha256(terms.to_json().encode()).hexdigest(),
         "data": digest(list(roster.names), roster.input_shape, roster.classes),
         "weights": digest(learner.initial()),
+        **({} if front is None else {"features": digest_of(front)}),
     }
-    return carry_out(
+    result = carry_out(
         plan,
         roster,
         learner,
@@ -123,7 +140,20 @@ def coordinate(
         resume=resume,
         threads=config.threads,
         on_update=on_update,
+        about=about(config.features),
     )
+    return replace(result, model=whole(front, result.model))
+
+
+def _with_widths(model: Model, roster: Roster) -> Model:
+    """The model with what each node can hold: no more than the config says, no more than the node says."""
+    given = model.widths or {}
+    for name in given:
+        if name not in roster.names:
+            known = nearest(name, roster.names)
+            raise SettingError(f"model.widths.{name}", given[name], f"no such node; {known}")
+    found = {name: min(given.get(name, 1.0), roster.widths.get(name, 1.0)) for name in {**given, **roster.widths}}
+    return replace(model, widths=found) if found else model
 
 
 def _check(config: Config, settings: Flower) -> None:

@@ -5,7 +5,7 @@ A client's ledger is charged before its batch is drawn; a client that cannot aff
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedfdp.algorithms import algorithm_settings
 from fedfdp.algorithms.base import Algorithm, Broadcast, Upload
+from fedfdp.algorithms.parts import Kept
 from fedfdp.core import ranges
 from fedfdp.core import weights as w
 from fedfdp.core.errors import BudgetError, FedFDPError
@@ -20,6 +21,7 @@ from fedfdp.core.identity import identity
 from fedfdp.core.records import digest
 from fedfdp.core.weights import Weights
 from fedfdp.data import ClientData, Federation
+from fedfdp.data.shard import inputs_at
 from fedfdp.models.learner import Learner
 from fedfdp.native.threads import ahead
 from fedfdp.privacy.accounting import Event
@@ -52,9 +54,11 @@ class LocalEngine(Engine):
         self.federation, self.learner, self.algorithm = federation, learner, algorithm
         self.privacy, self.randomness, self.book = privacy, randomness, book
         self._method = identity(type(algorithm))
-        self._computed: tuple[Algorithm | None, str] = (None, "")  # a method, and its digest by `_how_computed`
+        # A method, and for each learner the digest by `_how_computed`.
+        self._computed: tuple[Algorithm | None, dict[int, str]] = (None, {})
         by_record = all(client.train.unit is None for client in federation.clients)
-        self.fused = fused and privacy is not None and not learner.stochastic and by_record
+        alike = learner.first is None  # otherwise each client's model is put together by itself
+        self.fused = fused and privacy is not None and not learner.stochastic and by_record and alike
         self.unable: set[str] = set()
         self.local_losses: dict[str, float] = {}  # of the clients' own updated models, where a round was watched
 
@@ -70,36 +74,49 @@ class LocalEngine(Engine):
         self.local_losses = {}
         if self.privacy is not None:
             self._check(broadcast)
-        request = self._request(broadcast) if self.privacy else None
+        usual = self._request(broadcast, self.learner) if self.privacy else None
         wanted = set(self.federation.names if asked is None else asked)
         for wave in self._waves([client for client in self.federation.clients if client.name in wanted]):
+            message, request = broadcast, usual
+            if (learner := self.learner.of(wave[0].name)) is not self.learner:  # models that differ go one by one
+                message = self._narrowed(broadcast, learner)
+                request = self._request(message, learner) if self.privacy else None
             clients = []
             for data in wave:
                 memory = memories[data.name] if data.name in memories else self.algorithm.memory()
-                if client := self._charged(data, broadcast.round, memory, request):
+                if client := self._charged(data, message.round, memory, request):
                     clients.append((client, memory))
-            together = self.fused and len(clients) > 1
+            alike = all(self.algorithm.start(message, memory) is message.weights for _, memory in clients)
+            together = self.fused and len(clients) > 1 and alike
             who = [client for client, _ in clients]
-            ready = self._prefetch(who, broadcast) if together else iter(who)
+            ready = self._prefetch(who, message) if together else iter(who)
             for client, (_, memory) in zip(ready, clients, strict=True):
-                yield self._run(client, memory, broadcast, request, watch)
+                yield self._run(client, memory, message, request, watch)
 
     def _check(self, broadcast: Broadcast) -> None:
         """Refuses numbers out of range before a record is read or a ledger charged, by public values alone."""
         ranges.check(broadcast, type(broadcast).__name__)
         ranges.BOUND.check("clip", self.algorithm.coefficient(broadcast, self.privacy).clip)
 
-    def _request(self, broadcast: Broadcast) -> "Request":
+    def _narrowed(self, broadcast: Broadcast, learner: Learner) -> Broadcast:
+        """The message for a client whose model is narrower: its slices."""
+        assert learner.first is not None
+        mine = {name: tensor for name, tensor in learner.first.items() if name in broadcast.weights}
+        return replace(broadcast, weights=w.assembled(mine, broadcast.weights))
+
+    def _request(self, broadcast: Broadcast, learner: Learner) -> "Request":
         assert self.privacy is not None
         if self._computed[0] is not self.algorithm:
-            self._computed = self.algorithm, self._how_computed(self.privacy)
-        return Request(broadcast, self.algorithm.events(broadcast, self.privacy), self._computed[1])
+            self._computed = self.algorithm, {}
+        if id(learner) not in self._computed[1]:
+            self._computed[1][id(learner)] = self._how_computed(self.privacy, learner)
+        return Request(broadcast, self.algorithm.events(broadcast, self.privacy), self._computed[1][id(learner)])
 
-    def _how_computed(self, p: DPSGD) -> str:
+    def _how_computed(self, p: DPSGD, learner: Learner) -> str:
         """A digest of all that decides a client's answer to a broadcast, except for its records and its memory."""
         method = [algorithm_settings(self.algorithm), self._method]
         step = [p.q, p.clip, p.noise, p.sigma_loss, p.sigma_count]
-        how = [self.learner.identity, self.learner.device.type, self.fused]  # the last two decide how sums are rounded
+        how = [learner.identity, learner.device.type, self.fused]  # the last two decide how sums are rounded
         return digest([method, step, how], travelled=True)
 
     def _waves(self, clients: Sequence[ClientData]) -> Iterator[Sequence[ClientData]]:
@@ -124,7 +141,8 @@ class LocalEngine(Engine):
     def _charged(self, data: ClientData, round: int, memory: object, request: "Request | None") -> LocalClient | None:
         """The client, after its ledger was charged for the round; None if its budget does not allow it."""
         if self.privacy is not None:
-            ranges.check(memory, type(memory).__name__)
+            of_method = memory.memory if isinstance(memory, Kept) else memory
+            ranges.check(of_method, type(of_method).__name__)
         attempt, asked = 0, ""
         repeatable = self.randomness.repeatable
         if request is not None:
@@ -138,7 +156,7 @@ class LocalEngine(Engine):
             self.unable.discard(data.name)
         return LocalClient(
             data,
-            self.learner,
+            self.learner.of(data.name),
             privacy=self.privacy,
             randomness=self.randomness,
             round=round,
@@ -180,7 +198,7 @@ class LocalEngine(Engine):
     def _records_of(self, clients: Sequence[LocalClient], batches: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         held = zip(clients, batches, strict=True)  # in numpy, which is quicker with thousands of small pieces
         rows = torch.from_numpy(np.concatenate([c.data.train.index.numpy()[batch.numpy()] for c, batch in held]))
-        return self.federation.x[rows], self.federation.y[rows]
+        return inputs_at(self.federation.x, rows), self.federation.y[rows]
 
     def _run(
         self, client: LocalClient, memory: object, broadcast: Broadcast, request: "Request | None", watch: bool
@@ -195,10 +213,17 @@ class LocalEngine(Engine):
             )
         if watch and client.last_positions is not None and len(client.last_positions):  # an empty batch has no loss
             x, y = client.data.train.take(client.last_positions)
-            reached = w.add(broadcast.weights, upload.update)
-            with self.learner.randomly(self.randomness, client.key("watch")):
-                self.local_losses[client.name] = float(self.learner.losses(reached, x, y).mean())
+            reached = self._reached(client, broadcast, upload, memory)
+            with client.learner.randomly(self.randomness, client.key("watch")):
+                self.local_losses[client.name] = float(client.learner.losses(reached, x, y).mean())
         return upload, memory
+
+    def _reached(self, client: LocalClient, broadcast: Broadcast, upload: Upload, memory: object) -> Weights:
+        """The client's own model after its round."""
+        start = broadcast.weights
+        if client.learner.first is not None:  # of a client whose model may be narrower
+            start = w.assembled(upload.update, start)
+        return client.learner.whole(self.algorithm.holds(w.add(start, upload.update), memory))
 
 
 class Request:

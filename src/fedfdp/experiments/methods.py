@@ -1,12 +1,12 @@
 """The rows of the tables: each method's settings, and its step size, tuned for each data set on a seed of its own."""
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from fedfdp.runs.layers import layered
+from fedfdp.core.errors import RunError
+from fedfdp.runs.layers import Settings, layered
 
 TUNED = Path(__file__).parent / "tuned.toml"
 PAPER_PRESET, OUR_PRESET = "paper-mnist", "default"
@@ -36,11 +36,28 @@ def private_methods() -> dict[str, Method]:
         Method("scaffold", "SCAFFOLD", {"name": "scaffold"}, same_as="fedavg"),
         Method("fedprox", "FedProx", {"name": "fedprox"}, same_as="fedavg"),
         Method("feddyn", "FedDyn", {"name": "feddyn"}),
-        Method("ali-dpfl", "ALI-DPFL", {"name": "ali_dpfl"}, privacy={"accountant": "rdp"}),
+        Method("ali-dpfl", "ALI-DPFL", {"name": "ali_dpfl"}, privacy={"accountant": "rdp", "sigma": 2.0}),
         Method("qffl", "q-FFL", {"name": "qffl"}),
         Method("fedfdp-paper", "FedFDP `paper`", _algorithm(PAPER_PRESET), baseline=False),
         Method("fedfdp", "FedFDP ours", _algorithm(OUR_PRESET), baseline=False),
     )
+
+
+@cache
+def fair_methods() -> dict[str, Method]:
+    """The fair rules and personal models beside FedAvg, q-FFL and ours; each with the settings of its defaults."""
+    rules = {"afl": "AFL", "term": "TERM", "propfair": "PropFair", "semivred": "Semi-VRed"}
+    rules |= {"fedmgda": "FedMGDA+", "fedfv": "FedFV", "local": "alone", "mrmtl": "MR-MTL", "ditto": "Ditto"}
+    return _by_key(*(Method(name, label, {"name": name}) for name, label in rules.items()))
+
+
+def methods_of(*, private: bool) -> dict[str, Method]:
+    """All rows that an experiment may have."""
+    if private:
+        return {**private_methods(), **fair_methods()}
+    epoch = {"local_epochs": 1, "batch_size": 64}
+    fair = [replace(method, settings={**method.settings, **epoch}) for method in fair_methods().values()]
+    return {**plain_methods(), **_by_key(*fair)}
 
 
 @cache
@@ -61,22 +78,31 @@ def plain_methods() -> dict[str, Method]:
 
 @dataclass(frozen=True)
 class StepSize:
-    """η and the data set it was tuned on."""
+    """η, the data set it was tuned on, and the method that it was tuned for."""
 
     lr: float
     tuned_on: str
+    tuned_for: str
 
 
-def tuned_lr(method: str, dataset: str, *, private: bool) -> StepSize:
-    """The method's own best η on the data set; where it was not tuned there, on the nearest one that it was."""
-    tables = _tables(TUNED)["private" if private else "nonprivate"]
+def tuned_lr(method: str, dataset: str, *, private: bool, scale: str = "small") -> StepSize:
+    """The method's own best η on the data set; where it was not tuned there, on the nearest one that it was.
+
+    A method that was tuned nowhere takes FedAvg's. At the scale `laptop` models are others than at the rest, and so
+    are step sizes.
+    """
+    kind = "private" if private else "nonprivate"
+    tables = _tables(TUNED)[f"{kind}-laptop" if scale == "laptop" else kind]
     order = [dataset, *(("fashion-mnist", "mnist") if dataset == "cifar10" else ("mnist",))]
-    tuned_on = next(name for name in order if method in tables.get(name, {}))
-    return StepSize(float(tables[tuned_on][method]), tuned_on)
+    for key in (method, "fedavg"):
+        for tuned_on in order:
+            if key in tables.get(tuned_on, {}):
+                return StepSize(float(tables[tuned_on][key]), tuned_on, key)
+    raise RunError(f"{TUNED.name} has no step size for fedavg on any of {', '.join(order)}")
 
 
 @cache
-def _tables(file: Path) -> dict[str, Any]:
+def _tables(file: Path) -> Settings:
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from fedfdp.experiments.methods import plain_methods, private_methods
+from fedfdp.experiments.methods import methods_of
 from fedfdp.experiments.paper import CLAIMS, CONTRADICTIONS, printed
 from fedfdp.experiments.scales import Scale
 from fedfdp.experiments.specs import Column, Experiment, Row
@@ -26,6 +26,7 @@ class Found:
     psi_local: float | None
     worst_accuracy: float | None
     seconds: float
+    tuned_for: str = ""  # the method that η was tuned for
 
 
 @dataclass(frozen=True)
@@ -72,13 +73,13 @@ class Results:
     def notes(self) -> list[str]:
         """What to know beside the numbers: how the setting differs from the paper's, and where the paper disagrees."""
         name, private = self.experiment.name, self.experiment.private
-        notes = [f"scale {self.scale.name}: {self.scale.words}"]
+        notes = [f"scale {self.scale.name}: {self.scale.description}"]
         if private:
             notes.append("every loss upload is paid for; ε by PLD (ALI-DPFL: a Rényi filter), per record, δ = 1e-5")
             notes.append(
                 "in every row the released model is the running average (0.95) of the global weights, which is free"
             )
-        methods = private_methods() if private else plain_methods()
+        methods = methods_of(private=private)
         same = [methods[c.row.method] for c in self.cells if methods[c.row.method].same_as]
         if same:
             labels = " and ".join(dict.fromkeys(method.label for method in same))
@@ -91,6 +92,14 @@ class Results:
         borrowed = {run.tuned_on for c in self.cells for run in c.runs if run.tuned_on != c.column.dataset}
         if borrowed and self.scale.source is None and not name.startswith("tune"):
             notes.append(f"some η were tuned on {', '.join(sorted(borrowed))}, not on the column's own data set")
+        lent = {
+            c.row.label
+            for c in self.cells
+            for run in c.runs
+            if run.tuned_for not in ("", methods[c.row.method].runs_as)
+        }
+        if lent and not name.startswith("tune"):
+            notes.append(f"not tuned yet, so with FedAvg's η: {', '.join(sorted(lent))}")
         if claim := CLAIMS.get(name):
             notes.append(f"the paper says of its figure: {claim}")
         return notes + [f"in the paper: {text}" for text in CONTRADICTIONS.get(name, ())]
@@ -144,7 +153,7 @@ class Claim:
 
 def claims(results: Results) -> list[Claim]:
     """For tables, at a scale that allows a judgement. Best Ψ and best accuracy may be of two different baselines."""
-    methods = private_methods() if results.experiment.private else plain_methods()
+    methods = methods_of(private=results.experiment.private)
     if results.experiment.targets or results.experiment.x_label or results.scale.name == "smoke":
         return []
     found = []

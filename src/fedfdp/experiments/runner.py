@@ -5,15 +5,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fedfdp.core.errors import RunError, SettingError, nearest
-from fedfdp.experiments.methods import StepSize, plain_methods, private_methods, tuned_lr
+from fedfdp.experiments.methods import Method, StepSize, methods_of, tuned_lr
 from fedfdp.experiments.results import Cell, Found, Results
 from fedfdp.experiments.scales import Scale
-from fedfdp.experiments.specs import Column, Experiment, Row
+from fedfdp.experiments.specs import Changes, Column, Experiment, Row
 from fedfdp.runs import config as configs
 from fedfdp.runs.config import Config
-from fedfdp.runs.layers import Settings
+from fedfdp.runs.layers import Settings, layered
 from fedfdp.runs.store import Store, short_hash
-from fedfdp.runs.sweep import Word, sweep
+from fedfdp.runs.sweep import RunProgress, sweep
 
 PRIVACY = {"epsilon": 3.52, "delta": 1e-5, "sigma": 2.0, "sigma_loss": 5.0, "q": 0.05, "clip": 0.1}
 AVERAGE = 0.95
@@ -47,23 +47,27 @@ def narrowed(experiment: Experiment, *, datasets: Sequence[str] = (), methods: S
 def open_config(experiment: Experiment, row: Row, column: Column, scale: Scale, seed: int) -> tuple[Config, StepSize]:
     """The settings of a cell with one seed; under privacy the rounds are left open."""
     private = experiment.private
-    methods = private_methods() if private else plain_methods()
+    methods = methods_of(private=private)
     method = methods[methods[row.method].runs_as]
-    tuned = tuned_lr(method.key, column.dataset, private=private)
+    tuned = tuned_lr(method.key, column.dataset, private=private, scale=scale.name)
     source = scale.source or column.dataset
     values: Settings = {
         "name": f"{method.key}-{source}" + ("" if private else "-plain") + ("-fine" if experiment.targets else ""),
         "seed": seed,
         "data": {"source": source, "clients": 10, "partition": "dirichlet", "beta": 0.1, "fraction": scale.fraction},
         "model": {"name": scale.model},
-        "algorithm": {**method.settings, "lr": tuned.lr * row.step(column.x)},
+        "algorithm": dict(method.settings),
         "server": {"average": AVERAGE if private else 0.0},
     }
     if private:
         values["privacy"] = {**PRIVACY, **method.privacy}
     else:
         values["rounds"] = max(1, round(scale.plain_rounds * experiment.rounds_share))
-    for name, value in {**column.settings, **row.at(column.x)}.items():
+    changes = {**column.settings, **row.at(column.x)}
+    if scale.presets is not None:
+        _as_preset(values, layered(scale.presets[column.dataset]), method, changes, keeps_sigma=experiment.keeps_sigma)
+    values["algorithm"]["lr"] = tuned.lr * row.step(column.x)
+    for name, value in changes.items():
         section, _, setting = name.partition(".")
         values[section] = {**values[section], setting: value}
     if scale.clients:
@@ -72,6 +76,24 @@ def open_config(experiment: Experiment, row: Row, column: Column, scale: Scale, 
         values["privacy"]["epsilon"] = min(values["privacy"]["epsilon"], scale.most_epsilon)
     config = configs.from_dict(values)
     return config, replace(tuned, lr=config.algorithm.lr)
+
+
+def _as_preset(values: Settings, preset: Settings, method: Method, changes: Changes, *, keeps_sigma: bool) -> None:
+    """Takes features, model, q, σ and rounds from a preset; of FedFDP ours, how it is fair as well.
+
+    σ is the least that ε allows for the preset's rounds, except where σ is the question, or the method sets it.
+    """
+    values.update({name: preset[name] for name in ("features", "model") if name in preset})
+    if method.key == "fedfdp":
+        values["algorithm"] = {**values["algorithm"], **{k: v for k, v in preset["algorithm"].items() if k != "name"}}
+    if "privacy" not in values:
+        return
+    values["privacy"] = {**values["privacy"], **preset["privacy"], **method.privacy}
+    if keeps_sigma or "sigma" in method.privacy:
+        values["privacy"].setdefault("sigma", PRIVACY["sigma"])
+        return
+    changes.pop("privacy.sigma", None)
+    values["rounds"] = preset["rounds"]
 
 
 def config_of(experiment: Experiment, row: Row, column: Column, scale: Scale, seed: int) -> Planned:
@@ -91,7 +113,9 @@ def config_of(experiment: Experiment, row: Row, column: Column, scale: Scale, se
         rounds = math.ceil(rounds * experiment.rounds_share)
         rounds = min(rounds, experiment.most_rounds or rounds)
     config = whole
-    config = replace(config, rounds=rounds, eval_every=max(1, math.ceil(rounds / experiment.looks)))
+    often = experiment.evaluations
+    often = often if experiment.targets else min(often, scale.most_evaluations or often)
+    config = replace(config, rounds=rounds, eval_every=max(1, math.ceil(rounds / often)))
     return Planned(row, column, config, step)
 
 
@@ -112,7 +136,7 @@ def reproduce(
     seeds: int = 1,
     jobs: int | None = None,
     log: str | None = None,
-    watch: Callable[[Word], None] = lambda word: None,
+    watch: Callable[[RunProgress], None] = lambda progress: None,
 ) -> Results:
     """Runs what is missing and reads everything. If it is killed, the same call continues where the first one was."""
     chosen = experiment.seeds or tuple(range(seeds))
@@ -143,10 +167,11 @@ def read(store: Store, planned: Planned) -> Found:
     return Found(
         seed=config.seed,
         config=short_hash(config),
-        rounds=seen.get("round", summary["rounds"]),
+        rounds=seen["round"] if "round" in seen else summary["rounds"],
         epsilon=seen.get("epsilon"),
         lr=planned.step.lr,
         tuned_on=planned.step.tuned_on,
+        tuned_for=planned.step.tuned_for,
         **{name: seen.get(name) for name in ("accuracy", "psi", "psi_train", "psi_local", "worst_accuracy")},
         seconds=summary["seconds"],
     )

@@ -1,4 +1,4 @@
-"""How large an experiment is: seconds for tests, half a minute per run, or as in the paper. ε is never scaled."""
+"""How large an experiment is: seconds for tests, minutes per run, or as in the paper. ε is never scaled."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,8 @@ class Scale:
     """What differs from the paper's setting."""
 
     name: str
-    words: str
-    model: str
+    description: str
+    model: str  # unless a preset says so
     fraction: float
     plain_rounds: int  # rounds without privacy; with privacy: what ε allows
     most_private_rounds: int | None = None  # at most so many, with the least σ that ε allows for them unless `cut`
@@ -19,6 +19,8 @@ class Scale:
     most_epsilon: float | None = None  # for experiments that run until they reach a target
     source: str | None = None  # one data set instead of all
     clients: dict[int, int] | None = None  # how many take the place of the paper's 10, 20, 50
+    most_evaluations: int | None = None  # of a run, where they would cost as much as its rounds
+    presets: dict[str, str] | None = None  # by data set, the preset that says features, model, q, σ and rounds
 
 
 SCALES = {
@@ -47,7 +49,17 @@ SCALES = {
             most_epsilon=3.52,
         ),
         Scale(
-            "full",
+            "laptop",
+            "all records; a linear model on the scattering transform, which is learnt from nothing, in place of the "
+            "paper's CNN; q, C and rounds of the data set's preset, with the least σ that ε allows for them",
+            model="linear",
+            fraction=1.0,
+            plain_rounds=20,
+            most_evaluations=4,
+            presets={"mnist": "mnist", "fashion-mnist": "fashion", "cifar10": "cifar10"},
+        ),
+        Scale(
+            "paper",
             "all records, the paper's CNN, all the rounds that ε allows; 100 rounds without privacy (it gives none)",
             model="paper-cnn",
             fraction=1.0,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fedfdp.core.errors import SettingError, nearest
-from fedfdp.experiments.methods import plain_methods, private_methods
+from fedfdp.experiments.methods import Method, fair_methods, methods_of, plain_methods, private_methods
 from fedfdp.experiments.paper import CIFAR, FASHION, MNIST
 
 DATASET_LABELS = {MNIST: "MNIST", FASHION: "FashionMNIST", CIFAR: "CIFAR10"}
@@ -46,7 +46,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or a figure. `looks` is how often a run is evaluated; `keeps_sigma` if σ is part of the question."""
+    """A table or a figure. `evaluations`: of each run; `keeps_sigma`: σ is part of the question."""
 
     name: str
     title: str
@@ -55,7 +55,7 @@ class Experiment:
     private: bool = True
     x_label: str | None = None
     log_x: bool = False
-    looks: int = 15
+    evaluations: int = 15
     keeps_sigma: bool = False
     rounds_share: float = 1.0
     most_rounds: int | None = None
@@ -72,6 +72,12 @@ def _private_rows() -> tuple[Row, ...]:
 
 def _plain_rows() -> tuple[Row, ...]:
     return tuple(Row(m.key, m.label, m.key) for m in plain_methods().values())
+
+
+def _fair_rows(private: bool) -> tuple[Row, ...]:
+    """FedAvg, the rules that weigh updates by losses or by each other, and ours."""
+    known = methods_of(private=private)
+    return tuple(Row(key, known[key].label, key) for key in ("fedavg", "qffl", *fair_methods(), "fedfdp"))
 
 
 def _datasets() -> tuple[Column, ...]:
@@ -140,10 +146,8 @@ def _two_forms(at: Callable[[float], Changes]) -> tuple[Row, ...]:
     return tuple(Row(key, label, key, at=at) for key, label in names.items())
 
 
-def _tuning(private: bool) -> Experiment:
-    methods = private_methods() if private else plain_methods()
+def _tuning(kind: str, methods: dict[str, Method], *, private: bool) -> Experiment:
     grid = PRIVATE_GRID if private else PLAIN_GRID
-    kind = "private" if private else "nonprivate"
     return Experiment(
         f"tune-{kind}",
         f"Step sizes, {kind}: seed {TUNING_SEED} and its partition, half of the rounds",
@@ -158,7 +162,7 @@ def _tuning(private: bool) -> Experiment:
 
 
 def experiments() -> dict[str, Experiment]:
-    """All experiments by name. Table 1, which trains nothing, is in `communication.py`."""
+    """All experiments by name. Table 1, which trains nothing, is in `traffic.py`."""
 
     def sigma(x: float) -> Changes:
         return {"privacy.sigma": x}
@@ -174,7 +178,7 @@ def experiments() -> dict[str, Experiment]:
             "ε and Ψ at target accuracies, MNIST Dir(0.05)",
             _private_rows(),
             _targets(),
-            looks=60,
+            evaluations=60,
             keeps_sigma=True,
         ),
         Experiment(
@@ -209,13 +213,16 @@ def experiments() -> dict[str, Experiment]:
                 for c in _over((1.0, 1.5, 2.0, 3.0, 4.0), "σ")
             ),
             x_label="σ",
-            looks=40,
+            evaluations=40,
             keeps_sigma=True,
             most_rounds=120,
         ),
+        Experiment("fair", "Fair aggregation at ε = 3.52", _fair_rows(True), _datasets()),
+        Experiment("fair-plain", "Fair aggregation, no privacy", _fair_rows(False), _datasets(), private=False),
         Experiment("adaptive", "Fixed and adaptive λ_s at ε = 3.52", _adaptive_rows(), _datasets()),
-        _tuning(private=True),
-        _tuning(private=False),
+        _tuning("private", private_methods(), private=True),
+        _tuning("nonprivate", plain_methods(), private=False),
+        _tuning("fair", fair_methods(), private=True),
     )
     return {experiment.name: experiment for experiment in found}
 

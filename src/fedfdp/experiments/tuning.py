@@ -16,6 +16,7 @@ def chosen(results: Results) -> dict[str, dict[str, Cell]]:
 def to_toml(results: Results) -> str:
     """The sections of `tuned.toml` for what was swept, with what each η reached."""
     kind = "private" if results.experiment.private else "nonprivate"
+    kind += "-laptop" if results.scale.name == "laptop" else ""
     lines = []
     for dataset, methods in chosen(results).items():
         grid = ", ".join(f"{c.x:g}" for c in results.columns if c.dataset == dataset)

@@ -8,11 +8,11 @@ from fnmatch import fnmatchcase
 import torch
 from torch import nn
 
-from fedfdp.core.errors import FedFDPError, SettingError, nearest
+from fedfdp.core.errors import FedFDPError, SettingError, nearest, require
 from fedfdp.core.importing import imported
 from fedfdp.core.settings import left_out
 from fedfdp.models.losses import Task
-from fedfdp.models.zoo import LEAST_IMAGE, linear, mlp, paper_cnn, small_cnn
+from fedfdp.models.zoo import LEAST_IMAGE, head_cnn, linear, mlp, paper_cnn, small_cnn
 from fedfdp.privacy.clipping.modules import named_layers
 from fedfdp.privacy.clipping.undo import changes_undone
 
@@ -21,6 +21,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "small-cnn": small_cnn,
     "mlp": mlp,
     "linear": linear,
+    "head-cnn": head_cnn,
 }
 
 
@@ -31,6 +32,13 @@ class Model:
     name: str = None  # type: ignore[assignment]  # fedfdp models list shows them; left out: small-cnn or linear
     arguments: dict[str, object] = field(default_factory=dict)  # of the model's function or class
     trainable: tuple[str, ...] | None = None  # layers such as "head": the rest is frozen; None: as the model comes
+    own: tuple[str, ...] | None = None  # layers or parameters that never leave a holder, such as "head.*"
+    widths: dict[str, float] | None = None  # by holder, the part of the full model's width that it has; others: all
+
+    def __post_init__(self) -> None:
+        for name, width in (self.widths or {}).items():
+            fix = "0.5 is half of the channels and hidden units"
+            require(0 < width <= 1, f"model.widths.{name}", width, "above 0, at most 1", fix)
 
     def fitted(self, input_shape: tuple[int, ...], *, tokens: bool = False) -> "Model":
         """The same with a name: for images the small CNN, for other records the linear model, started at 0."""
@@ -38,19 +46,26 @@ class Model:
             return self
         if len(input_shape) == 3 and min(input_shape[1:]) >= LEAST_IMAGE and not tokens:
             return replace(self, name="small-cnn")
-        return replace(self, name="linear", arguments={"zeros": True, **self.arguments})
+        return replace(self, name="linear", arguments={"zero": True, **self.arguments})
 
-    def build(self, *, input_shape: tuple[int, ...], outputs: int, seed: int) -> nn.Module:
-        """The model for such records, initialised from the seed."""
+    def build(self, *, input_shape: tuple[int, ...], outputs: int, seed: int, width: float = 1.0) -> nn.Module:
+        """The model for such records, initialised from the seed; a narrower one with a width below 1."""
         named = self.fitted(input_shape)
         return build(
             named.name,
             input_shape=input_shape,
             outputs=outputs,
             seed=seed,
-            arguments=named.arguments,
+            arguments=named.arguments if width == 1 else {**named.arguments, "width": named._checked(width)},
             trainable=named.trainable,
         )
+
+    def _checked(self, width: float) -> float:
+        factory = imported(self.name, "model.name", "Class") if ":" in self.name else MODELS.get(self.name)
+        if factory is not None and "width" not in inspect.signature(factory).parameters:
+            allowed = f"{self.name} takes no width"
+            raise SettingError("model.widths", width, allowed, "take a model whose function has an argument width")
+        return width
 
 
 def build(

@@ -1,12 +1,13 @@
 """A model and its loss, computed at whatever weights are given. It keeps no weights of its own and knows no client."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
 
+from fedfdp.core import weights as w
 from fedfdp.core.errors import DataError
 from fedfdp.core.identity import examine
 from fedfdp.core.records import Weights
@@ -23,7 +24,16 @@ from fedfdp.privacy.noise.randomness import Key, Randomness
 class Learner:
     """What clients compute with: gradients and losses of one module at given weights, on one device."""
 
-    def __init__(self, model: nn.Module, loss_fn: LossFunction, *, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: LossFunction,
+        *,
+        device: str = "cpu",
+        in_parts: bool = False,
+        others: Mapping[str, "Learner"] | None = None,
+    ) -> None:
+        """`in_parts`: weights may come without some parameters, or wider. `others`: of clients whose model differs."""
         self.model = model.to(device)
         self.loss_fn = loss_fn
         self.device = torch.device(device)
@@ -31,6 +41,8 @@ class Learner:
         if not self._parameters:
             raise DataError(f"model {type(model).__name__} has no trainable parameter; unfreeze at least one layer")
         self._loaded: Weights | None = None
+        self.first = Weights.of(self._parameters) if in_parts else None  # what such weights are completed with
+        self.others = dict(others or {})
         model_read, loss_read = examine(model, "model"), examine(loss_fn, "loss")
         self.unknown = model_read.unknown or loss_read.unknown  # the part of them that no digest can identify
         other = secrets.token_hex(16) if self.unknown else ""  # then this learner must not pass for another one
@@ -45,6 +57,14 @@ class Learner:
         """A copy of the module's own weights: those that are trained."""
         return Weights.of(self._parameters)
 
+    def of(self, client: str) -> "Learner":
+        """The learner of this client's model: another one where it differs."""
+        return self.others.get(client, self) if self.others else self
+
+    def whole(self, weights: Weights) -> Weights:
+        """The weights as the module takes them: of its shapes, and with its first ones where they lack a parameter."""
+        return weights if self.first is None else w.assembled(self.first, weights)
+
     def load(self, weights: Weights) -> nn.Module:
         """The module with these weights; they are shared, not copied."""
         if self._loaded is not weights:
@@ -52,6 +72,11 @@ class Learner:
                 parameter.data = weights[name]
             self._loaded = weights
         return self.model
+
+    def state_with(self, weights: Weights) -> dict[str, Tensor]:
+        """All that the module with these weights consists of, frozen parts and buffers too, as copies."""
+        state = self.load(self.whole(weights)).state_dict()
+        return {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
 
     def _training(self, weights: Weights) -> nn.Module:
         """The module with these weights in training mode; what is frozen in it stays in evaluation mode."""
@@ -102,13 +127,13 @@ class Learner:
         model, x, y = self._training(weights), x.to(self.device), y.to(self.device)
         return record_losses(model, self.loss_fn, x, y)
 
-    def judge(self, weights: Weights, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """One loss per record and whether its output is right (NaN in regression), in evaluation mode."""
+    def judge(self, weights: Weights, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """One loss per record, whether its output is right (NaN in regression), and the output; in evaluation mode."""
         with torch.inference_mode():
             output, y = self.outputs(weights, x), y.to(self.device)
             losses = self.loss_fn(output, y)
             task = task_for(None if y.is_floating_point() else output.shape[-1])
-            return losses, task.right(output, y)
+            return losses, task.right(output, y), output
 
     def outputs(self, weights: Weights, x: Tensor) -> Tensor:
         """What the model gives for each record, in evaluation mode."""

@@ -10,6 +10,7 @@ from torch import nn
 from fedfdp.algorithms import ALGORITHMS, Algorithm
 from fedfdp.core.errors import SettingError, nearest
 from fedfdp.data import Federation
+from fedfdp.features import Features
 from fedfdp.privacy.accounting.events import check_count
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.training.participation import Participation
@@ -23,6 +24,11 @@ _KINDS: dict[str, tuple[Any, str, str]] = {
     "privacy": (DPSGD, "a fedfdp.DPSGD", "as fedfdp.DPSGD(epsilon=3.0), or leave it out for none"),
     "server": (ServerOptimizer, "a fedfdp.ServerOptimizer", "as fedfdp.ServerOptimizer(optimizer='adam')"),
     "participation": (Participation, "a fedfdp.Participation", "as fedfdp.Participation(fraction=0.5)"),
+    "features": (
+        (str, Features, nn.Module),
+        "a name, a fedfdp.Features or a module",
+        "as 'scattering', or leave it out",
+    ),
     "loss": (Callable, "a function of (outputs, targets)", "fedfdp.models.losses.loss_at imports one by its name"),
     "metric": ((str, Callable), "a name or a function of (outputs, targets)", "loss and accuracy are the names"),
     "seed": (int, "a whole number", "0 is usual"),
@@ -32,7 +38,7 @@ _KINDS: dict[str, tuple[Any, str, str]] = {
     "config": (Mapping, "the settings that the folder keeps, by section", "leave it out"),
     "on_update": (Callable, "a function of a fedfdp.Update", "leave it out"),
 }
-_OPEN = {"algorithm", "privacy", "server", "participation", "loss", "eval_every", "engine"}
+_OPEN = {"algorithm", "privacy", "server", "participation", "features", "loss", "eval_every", "engine"}
 _OPEN |= {"out", "config", "on_update"}
 _RANDOMNESS = ("seeded", "secure")
 

@@ -41,6 +41,7 @@ def carry_out(
     resume: bool,
     threads: int | None,
     on_update: Callable[[Update], None] | None,
+    about: Mapping[str, object] | None = None,
 ) -> Result:
     """Runs a plan to its end, in the folder `out` if there is one.
 
@@ -55,6 +56,7 @@ def carry_out(
         resume: whether it goes on with the run in `out`.
         threads: of torch, while it runs; None: as they are.
         on_update: called after every round.
+        about: what the summary says beside measures and settings.
     """
     declared = [size for size in members.sizes if size]
     population = Population(len(members.names), sum(declared), min(declared), members.classes)
@@ -70,7 +72,7 @@ def carry_out(
             stack.enter_context(folder.locked())
         started = stack.enter_context(start(folder.path if folder else None))
         trainer = Trainer(plan, members, started.engine, started.evaluator, state)
-        return Session(trainer, learner, started.accounts, folder, identity).go(on_update)
+        return Session(trainer, learner, started.accounts, folder, identity, about or {}).go(on_update)
 
 
 def _open(path: Path, resume: bool, config: Mapping[str, object], identity: Mapping[str, str]) -> RunFolder:

@@ -1,5 +1,6 @@
 """From a config to a finished run in this process: reads the records, builds the model, trains."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,14 +10,17 @@ from typing import Any
 from torch import nn
 
 from fedfdp import data
-from fedfdp.core.errors import DataError, RunError, SettingError
+from fedfdp.core.errors import DataError, RunError, SettingError, nearest
 from fedfdp.data import Federation
+from fedfdp.data.columns import Range
 from fedfdp.data.files.content import content_of
 from fedfdp.data.files.read import Say
 from fedfdp.data.from_files import federation_of_records, open_records, place_of
 from fedfdp.data.named.catalog import named
-from fedfdp.data.schema import Estimate, Range
+from fedfdp.data.schema import Estimate
 from fedfdp.engines import find_engine
+from fedfdp.features import shape_after
+from fedfdp.features.mapped import mapped
 from fedfdp.models.losses import loss_at
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
@@ -75,8 +79,38 @@ def pinned(runs: Sequence[Config]) -> list[Config]:
 
 
 def model_of(config: Config, members: Members) -> nn.Module:
-    """The model of a run, before training."""
-    return config.model.build(input_shape=members.input_shape, outputs=members.outputs, seed=config.seed)
+    """The model of a run, before training; it takes what comes out of the features, where there are some."""
+    shape = _inner_shape(config, members)
+    return config.model.build(input_shape=shape, outputs=members.outputs, seed=config.seed)
+
+
+def _inner_shape(config: Config, members: Members) -> tuple[int, ...]:
+    shape = members.input_shape
+    return shape if config.features is None else shape_after(config.features.build(), shape)
+
+
+def inner_of(config: Config, federation: Federation, *, progress: Say | None = None) -> Federation:
+    """The federation that the model is trained on: with the features of each record, where there are some."""
+    if config.features is None:
+        return federation
+    return federation.with_inputs(
+        mapped(config.features.build(), federation.x, threads=config.threads, progress=progress)
+    )
+
+
+def models_of(config: Config, federation: Federation) -> dict[str, nn.Module]:
+    """The models of clients that differ from `model_of`: narrower ones, and those for records of another shape."""
+    widths, found = config.model.widths or {}, {}
+    for name in widths:
+        if name not in federation.names:
+            known = nearest(name, federation.names)
+            raise SettingError(f"model.widths.{name}", widths[name], f"no such client; {known}")
+    for name in federation.names:
+        part, width = federation.part(name), widths.get(name, 1.0)
+        if width != 1 or (part.input_shape, part.outputs) != (federation.input_shape, federation.outputs):
+            shape, outputs = _inner_shape(config, part), part.outputs
+            found[name] = config.model.build(input_shape=shape, outputs=outputs, seed=config.seed, width=width)
+    return found
 
 
 def facts_of(config: Config, members: Members) -> PublicFacts:
@@ -87,7 +121,10 @@ def facts_of(config: Config, members: Members) -> PublicFacts:
 
 def fitted(config: Config, members: Members) -> Config:
     """The config with nothing left open: what it leaves out is chosen for these clients, by public facts alone."""
-    config = replace(config, model=config.model.fitted(members.input_shape, tokens=members.tokens))
+    shape = _inner_shape(config, members)
+    if config.features is not None:
+        shape = (math.prod(shape),)  # a linear model suits features
+    config = replace(config, model=config.model.fitted(shape, tokens=members.tokens))
     return config.resolved(facts_of(config, members))
 
 
@@ -115,6 +152,9 @@ def launch(
         rounds=config.rounds,
         server=config.server,
         participation=config.participation,
+        features=config.features,
+        own=config.model.own or (),
+        models=models_of(config, federation),
         loss=None if config.loss is None else loss_at(config.loss),
         metric=config.metric,
         seed=config.seed,

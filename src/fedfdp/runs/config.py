@@ -16,6 +16,7 @@ from fedfdp.data.partition import How
 from fedfdp.data.schema import Facts
 from fedfdp.engines import check_engine
 from fedfdp.engines.flower.settings import Flower
+from fedfdp.features import Features
 from fedfdp.models import Model
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.runs.layers import Settings, layered
@@ -85,6 +86,7 @@ class Config(TopLevel):
     """A whole run. What is left out is None until `resolved`."""
 
     data: Data = field(default_factory=Data)  # which records, and who holds them
+    features: Features | None = None  # a fixed map of each record before the model; None: records as they are
     model: Model = field(default_factory=Model)  # what is trained
     algorithm: Algorithm = field(default_factory=algorithms.FedFDP)  # the method with its settings
     privacy: DPSGD | None = None  # None: training without privacy
@@ -151,6 +153,7 @@ def from_dict(settings: Mapping[str, object]) -> Config:
 
 SECTIONS = {
     "data": Data,
+    "features": Features,
     "model": Model,
     "privacy": DPSGD,
     "server": ServerOptimizer,

@@ -55,11 +55,11 @@ def merge(below: Settings, above: Settings) -> Settings:
     """`above` laid on top of `below`. If the method or model changes, only settings that all of them have are kept."""
     merged = dict(below)
     for name, value in above.items():
-        if name == "privacy" and value in ("none", False):
+        if name in ("privacy", "features") and value in ("none", False):
             merged.pop(name, None)
         elif isinstance(value, dict) and isinstance(merged.get(name), dict):
             kept = merged[name]
-            if name in ("algorithm", "model") and value.get("name", kept.get("name")) != kept.get("name"):
+            if name in ("algorithm", "features", "model") and value.get("name", kept.get("name")) != kept.get("name"):
                 shared = {f.name for f in dataclasses.fields(Algorithm)} if name == "algorithm" else set()
                 kept = {key: setting for key, setting in kept.items() if key in shared}
             merged[name] = merge(kept, value)

@@ -6,7 +6,7 @@ New records are only read: nothing of them is kept, and predicting costs no priv
 import csv
 import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedfdp.core.errors import DataError
+from fedfdp.core.errors import DataError, SettingError
 from fedfdp.data.predictions import Meaning, meaning, read_inputs
 from fedfdp.runs import config as configs
 from fedfdp.runs.folder import RunFolder
@@ -44,11 +44,21 @@ class Predictions:
         writer.writerows([i, *row.values()] for i, row in enumerate(self.rows(), start=1))
 
 
-def predict(run: str | Path, file: str | Path, model: nn.Module | None = None) -> Predictions:
-    """Applies the run's model to a file like those that it was trained on, with or without labels."""
+def predict(
+    run: str | Path,
+    file: str | Path,
+    model: nn.Module | None = None,
+    *,
+    holder: str | None = None,
+    ignore: Sequence[str] = (),
+) -> Predictions:
+    """Applies the run's model, or a holder's own, to a file like those that it was trained on, labels or not.
+
+    `ignore` names columns of a table that the model was trained without.
+    """
     folder = RunFolder.find(Path(run))
-    task, net = task_of(folder), load(run, model)
-    x, means = _inputs(folder, Path(file))
+    task, net = task_of(folder), load(run, model, holder=holder)
+    x, means = _inputs(folder, Path(file), ignore)
     _check(Path(file), x, task)
     x = x.long() if task["tokens"] else x.float()
     with torch.inference_mode():
@@ -62,12 +72,16 @@ def predict(run: str | Path, file: str | Path, model: nn.Module | None = None) -
     return Predictions({"class": named.of(output), "probability": output.softmax(1).amax(1).tolist()})
 
 
-def _inputs(folder: RunFolder, file: Path) -> tuple[Tensor, Meaning]:
+def _inputs(folder: RunFolder, file: Path, ignore: Sequence[str]) -> tuple[Tensor, Meaning]:
     """A file's records as the model takes them, and what its outputs mean."""
     settings = folder.config()
     if "data" not in settings:
         return _archive(file), Meaning()
     data = configs.from_dict(settings).data
+    for name in ignore:
+        if name in (data.columns or {}):
+            raise SettingError("--ignore", name, "the model was trained on this column", "leave --ignore out")
+    data = replace(data, ignore=(*(data.ignore or ()), *ignore) or None)
     return read_inputs(data, data.source, file), meaning(data, data.source)
 
 

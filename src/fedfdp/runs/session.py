@@ -21,8 +21,10 @@ from torch import nn
 from fedfdp.algorithms import algorithm_name
 from fedfdp.core import weights
 from fedfdp.core.errors import DivergedError, FedFDPError, RunError
+from fedfdp.fairness.metrics import by_class
 from fedfdp.models.learner import Learner
 from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json, RunFolder
+from fedfdp.runs.live import Live
 from fedfdp.runs.statement import statement
 from fedfdp.training.protocols import Accounts
 from fedfdp.training.rounds import Step, Trainer
@@ -70,13 +72,19 @@ class Session:
         accounts: Accounts | None,
         folder: RunFolder | None,
         identity: Mapping[str, str],
+        about: Mapping[str, object],
     ) -> None:
         self.trainer, self.plan, self.members, self.engine = trainer, trainer.plan, trainer.members, trainer.engine
         self.learner, self.accounts, self.folder, self.identity = learner, accounts, folder, identity
-        self.history: list[Json] = []
+        self.about, self.history = about, list[Json]()
 
     def go(self, on_update: Callable[[Update], None] | None) -> Result:
         self._restore()
+        done, rounds = self.trainer.progress.state.round, self.plan.rounds
+        with Live(self.folder, self.members, self.engine, self.accounts, done=done, rounds=rounds) as live:
+            return self._go(on_update, live)
+
+    def _go(self, on_update: Callable[[Update], None] | None, live: Live) -> Result:
         saved = time.monotonic()
         try:
             for step in self.trainer.run():
@@ -89,6 +97,7 @@ class Session:
                 if on_update is not None:
                     budget = self.plan.privacy.epsilon if self.plan.privacy else None
                     on_update(Update(step, partial(self._epsilon, final=False), budget, self.history))
+                live.ended(step)
         except KeyboardInterrupt:
             self._save()
             self._write_statement()
@@ -130,16 +139,14 @@ class Session:
         if self.accounts is not None:
             self.accounts.sync()
         clients = step.evaluation.clients
-        entry = {
+        entry: Json = {
             "round": step.round,
             **{name: _finite(value) for name, value in step.evaluation.measures.items()},
             "epsilon": self._epsilon(final=False),
-            "clients": {
-                "loss": [_finite(v) for v in clients.losses.tolist()],
-                "accuracy": [_finite(v) for v in clients.accuracies.tolist()],
-                **{name: [_finite(v) for v in found.tolist()] for name, found in clients.of_outputs.items()},
-            },
+            "clients": {name: [_finite(v) for v in found.tolist()] for name, found in clients.by_client().items()},
         }
+        if (classes := by_class(clients.answers)) is not None:
+            entry["classes"] = classes
         self.history.append(entry)
         if self.folder is not None:
             self.folder.append_metrics(entry)
@@ -174,7 +181,10 @@ class Session:
             self.accounts.sync()
         summary = self._summary()
         self._write_statement()
-        self.learner.load(trainer.released)
+        if self.folder is not None:
+            for name, own in trainer.own.items():
+                self.folder.keep_own(name, self.learner.of(name).state_with(own))
+        self.learner.load(self.learner.whole(trainer.released))
         model = self.learner.model.eval()
         if self.folder is not None:
             self.folder.finish(summary, model.state_dict())
@@ -197,6 +207,7 @@ class Session:
             unit=self.members.unit,
             evaluated=facts.evaluated,
             remarks=facts.remarks,
+            unchecked=tuple(self.folder.config().get("data", {}).get("unchecked", ())),
         )
         self.folder.write(PRIVACY_JSON, made.to_json().encode())
         self.folder.write(PRIVACY_PAGE, made.to_markdown().encode())
@@ -218,7 +229,8 @@ class Session:
             "sigma": privacy.sigma if privacy else None,
             "epsilon_budget": privacy.epsilon if privacy else None,
             "accountant": privacy.accountant if privacy else None,
-            "data": members.name,
+            "unit": members.unit,
+            "data": f"{members.name} ({remark})" if (remark := self.about.get("remark")) else members.name,
             "task": {  # enough to build the model again without the records
                 "input_shape": list(members.input_shape),
                 "classes": members.classes,
@@ -230,6 +242,7 @@ class Session:
             "threads": torch.get_num_threads(),
             "identity": dict(self.identity),
             "versions": {"fedfdp": version("fedfdp"), "torch": torch.__version__, "python": platform.python_version()},
+            **self.about,
             **self.engine.facts().summary,
         }
 

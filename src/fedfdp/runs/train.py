@@ -6,7 +6,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,21 +15,25 @@ from typing import Literal
 import torch
 from torch import nn
 
-from fedfdp import models
 from fedfdp.algorithms import Algorithm, FedFDP, algorithm_settings
+from fedfdp.algorithms.parts import Parts, check_nested, in_parts
 from fedfdp.core import weights
 from fedfdp.core.errors import RunError, SettingError, nearest, require
 from fedfdp.core.identity import examine
 from fedfdp.core.records import digest
 from fedfdp.core.settings import plain
 from fedfdp.data import Federation
+from fedfdp.data.domains import Domains
 from fedfdp.engines import EngineFactory, find_engine
 from fedfdp.engines.local import LocalEngine
 from fedfdp.fairness.metrics.outputs import OfOutputs
 from fedfdp.fairness.performance import Performance
+from fedfdp.features import Features, about, as_map, whole
+from fedfdp.features.mapped import digest_of, mapped
+from fedfdp.models import check_output
 from fedfdp.models.learner import Learner
 from fedfdp.models.losses import LossFunction, check_loss, task_for
-from fedfdp.native.threads import allowed_threads, forked
+from fedfdp.native.threads import allowed_threads, cores, forked
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import FRESH, STREAMS, Seeded
@@ -58,6 +62,9 @@ def train(
     rounds: int | None = None,
     server: ServerOptimizer | None = None,
     participation: Participation | None = None,
+    features: str | Features | nn.Module | None = None,
+    own: Sequence[str] = (),
+    models: Mapping[str, nn.Module] | None = None,
     loss: LossFunction | None = None,
     metric: str | OfOutputs = "loss",
     seed: int = 0,
@@ -85,6 +92,11 @@ def train(
         rounds: how many; None: as many as ε and σ allow, or chosen if only ε is given.
         server: an optimiser or averaged weights on top of the method; None: chosen if `lr` is left out.
         participation: who takes part in a round; None: everyone.
+        features: a fixed map of each record by itself that comes before `model`: a name, a `fedfdp.Features`, or a
+            module, which is frozen; None: none.
+        own: parameters or layers that never leave a client, such as ["head.*"].
+        models: by client name, models that differ: other own parts (a head for other classes), or narrower ones whose
+            parameters are leading slices of those of `model`. Everyone else has `model`.
         loss: called with outputs and targets, it gives one loss per record; None: cross-entropy or squared error.
         metric: Ψ is its variance over clients: "loss", "accuracy", or a function of outputs and targets.
         seed: the same seed gives the same bits.
@@ -132,15 +144,24 @@ def train(
     classes = federation.classes
     untouched, model = model, copy.deepcopy(model)
     task = task_for(classes)
-    models.check_output(
-        model, input_shape=federation.input_shape, outputs=federation.outputs, task=task, tokens=federation.tokens
-    )
+    front = None if features is None else as_map(features)
+    apart = front is not None and isinstance(federation, Domains)
+    require(not apart, "features", features, "not for clients whose records differ in shape", "map them beforehand")
+    inner = federation  # what the model is trained on
+    if front is not None:
+        inner = federation.with_inputs(mapped(front, federation.x, threads=allowed_threads(threads)))
+    check_output(model, input_shape=inner.input_shape, outputs=inner.outputs, task=task, tokens=inner.tokens)
     if loss is not None:
         check_loss(loss, federation.y, federation.outputs)
     performance = Performance.of(metric)
     performance.check(classes)
-    learner = Learner(model, loss or task.loss, device=_device(device))
-    own = None if factory is LocalEngine else examine(factory, "engine")
+    if own or models or isinstance(federation, Domains):
+        algorithm = in_parts(algorithm, own)
+        others = _others(models or {}, inner, loss, device, algorithm, model)
+        learner = Learner(model, loss or task.loss, device=_device(device), in_parts=True, others=others)
+    else:
+        learner = Learner(model, loss or task.loss, device=_device(device))
+    foreign = None if factory is LocalEngine else examine(factory, "engine")
     settings = {
         "algorithm": algorithm_settings(algorithm),
         "privacy": plain(privacy) if privacy else {},
@@ -150,18 +171,22 @@ def train(
         "seed": seed,
         "fused": fused,
         "randomness": randomness,
-        **({} if own is None else {"engine": _name_of(factory)}),
+        **({} if foreign is None else {"engine": _name_of(factory)}),
+        **({"own": list(own)} if own else {}),
+        **_settings_of(features),
     }
     identity = {
         "streams": STREAMS if randomness == "seeded" else FRESH,
         "settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
         "data": federation.fingerprint(),
         "weights": digest(learner.initial()),
-        "method": examine(type(algorithm)).digest,
+        "method": examine(algorithm.method if isinstance(algorithm, Parts) else type(algorithm)).digest,
         **learner.identity,
-        **({} if own is None else {"engine": own.digest}),
+        **({} if foreign is None else {"engine": foreign.digest}),
+        **({} if front is None else {"features": digest_of(front)}),
+        **({"models": digest([[n, o.identity, o.first] for n, o in learner.others.items()])} if learner.others else {}),
     }
-    unknown = learner.unknown or (own.unknown if own is not None else "")
+    unknown = learner.unknown or (foreign.unknown if foreign is not None else "")
     if unknown and (resume or randomness == "seeded"):
         _cannot_repeat(unknown, resume, out)
     _check_budgets(privacy, federation)
@@ -172,10 +197,10 @@ def train(
     def start(folder: Path | None) -> Iterator[Started]:
         with _ledgers(plan, federation, identity, folder) as book:
             source = Seeded(seed) if repeatable else Secure()
-            made = factory(federation, learner, algorithm, privacy=privacy, randomness=source, book=book, fused=fused)
+            made = factory(inner, learner, algorithm, privacy=privacy, randomness=source, book=book, fused=fused)
             derive = "derive it from fedfdp.training.protocols.Engine"
             require(isinstance(made, Engine), "engine", type(made), "what it makes is no engine", derive)
-            yield Started(made, LocalEvaluator(learner, federation, performance), book)
+            yield Started(made, LocalEvaluator(learner, inner, performance), book)
 
     result = carry_out(
         plan,
@@ -188,8 +213,37 @@ def train(
         resume=resume,
         threads=allowed_threads(threads) or _threads_for(learner, federation, algorithm, privacy),
         on_update=on_update,
+        about=about(features),
     )
-    return replace(result, model=_handed_out(untouched, result.model))
+    return replace(result, model=whole(front, _handed_out(untouched, result.model)))
+
+
+def _others(
+    given: Mapping[str, nn.Module],
+    federation: Federation,
+    loss: LossFunction | None,
+    device: str,
+    method: Parts,
+    full: nn.Module,
+) -> dict[str, Learner]:
+    """The learners of clients whose model differs, each checked before the first round."""
+    shared = method.shared(dict(full.named_parameters()))
+    for name in federation.names:
+        part = federation.part(name)
+        fits = (part.input_shape, part.outputs) == (federation.input_shape, federation.outputs)
+        if not fits and name not in given:
+            shape = f"{name} has records of shape {part.input_shape} and {part.outputs} outputs"
+            raise SettingError("models", list(given), f"{shape}, others {federation.input_shape}", "give its model too")
+    found = {}
+    for name, model in given.items():
+        if name not in federation.names:
+            raise SettingError("models", name, f"no such client; {nearest(name, federation.names)}")
+        part, model = federation.part(name), copy.deepcopy(model)
+        task = task_for(part.classes)
+        check_output(model, input_shape=part.input_shape, outputs=part.outputs, task=task, tokens=part.tokens)
+        found[name] = Learner(model, loss or task.loss, device=_device(device), in_parts=True)
+        check_nested(name, method.shared(found[name].initial()), shared)
+    return found
 
 
 @contextmanager
@@ -226,6 +280,13 @@ def _handed_out(untouched: nn.Module, trained: nn.Module) -> nn.Module:
     return fresh.to(next(trained.parameters()).device).eval()
 
 
+def _settings_of(features: str | Features | nn.Module | None) -> dict[str, dict[str, object]]:
+    """The [features] section of a run that was started from Python; none for a module, which has no settings."""
+    if features is None or isinstance(features, nn.Module):
+        return {}
+    return {"features": plain(Features(features) if isinstance(features, str) else features)}
+
+
 def _name_of(factory: EngineFactory) -> str:
     """Where an engine's factory is from: package.module:name."""
     named = factory if hasattr(factory, "__qualname__") else type(factory)
@@ -236,8 +297,7 @@ def default_threads() -> int:
     """One per core of this process, up to where small batches stop gaining; OMP_NUM_THREADS has the last word."""
     if "OMP_NUM_THREADS" in os.environ or forked():
         return torch.get_num_threads()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MOST_THREADS)
+    return min(cores(), MOST_THREADS)
 
 
 def _threads_for(learner: Learner, federation: Federation, algorithm: Algorithm, privacy: DPSGD | None) -> int:

@@ -78,6 +78,12 @@ class LocalClient:
         self._drawn: dict[int, Tensor] = {}
         self._steps = itertools.count()  # over the whole round: no batch and no noise is ever drawn a second time
 
+    @property
+    def initial(self) -> Weights:
+        """The client's whole model as it was before training, where clients' models differ."""
+        assert self.learner.first is not None
+        return self.learner.first
+
     def key(self, purpose: str) -> Key:
         return Key(self.name, self.round, self.attempt, purpose, self.request)
 

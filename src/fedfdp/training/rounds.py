@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -97,6 +97,14 @@ class Trainer:
         """The weights that are handed out."""
         return self.plan.server.released(self.progress.state.weights, self.progress.server)
 
+    @property
+    def own(self) -> dict[str, Weights]:
+        """The models of clients that have one of their own, by name."""
+        method = self.plan.algorithm
+        if not method.personal or not self.engine.keeps_memories:
+            return {}
+        return {name: method.holds(self.released, memory) for name, memory in self.progress.memories.items()}
+
     def run(self) -> Iterator[Step]:
         """Yields rounds until all are done, the method says so, the run diverges, or no client can pay for another."""
         while self.progress.state.round < self.plan.rounds and not self.plan.algorithm.done(self.progress.state):
@@ -160,10 +168,12 @@ class Trainer:
         return Step(done, plan.rounds, used, evaluation)
 
     def evaluate(self, *, last: bool) -> Evaluation:
-        """Measures on the clients' test records, and at the end Ψ on their training records too."""
+        """Measures on the clients' test records; at the end also Ψ on their training records, and each one alone."""
         start = time.perf_counter()
-        released = self.released
-        results = self.evaluator.test(released)
+        judged: tuple[Any, ...] = (self.released, own) if (own := self.own) else (self.released,)
+        results = self.evaluator.test(*judged)
+        if last:
+            results = replace(results, of_outputs={**results.of_outputs, **self.evaluator.alone()})
         found = measures(results)
         self._judge(found["loss"], known=bool(results.records.sum()))
         last = last or bool(self.diverged)
@@ -172,7 +182,7 @@ class Trainer:
             with np.errstate(over="ignore", invalid="ignore"):
                 found["psi_local"] = psi(list(local.values()), [shares[name] for name in local])
         if last:
-            found["psi_train"] = measures(self.evaluator.train(released))["psi"]
+            found["psi_train"] = measures(self.evaluator.train(*judged))["psi"]
         took = time.perf_counter() - start
         self.evaluating += took
         self.progress = replace(self.progress, seconds=self.progress.seconds + took)

@@ -1,5 +1,6 @@
 """Whatever happens to a file, reading it gives records or one line: never another error, never a hang."""
 
+import gzip
 import io
 
 import numpy as np
@@ -36,6 +37,7 @@ def image():
 
 FILES = {
     "t.csv": (CSV.encode(), lambda path: read_records(facts(), path)),
+    "t.csv.gz": (gzip.compress(CSV.encode()), lambda path: read_records(facts(), path)),
     "t.parquet": (parquet(), lambda path: read_records(facts(), path)),
     "t.npz": (archive(), lambda path: read_records(Facts(classes=3), path)),
     "t.png": (image(), lambda path: read_inputs(Facts(), path.parent)),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedfdp.core.errors import SettingError
 from fedfdp.data.files import read as reading
-from fedfdp.data.files import tables
+from fedfdp.data.files import tables, text_table
 from fedfdp.data.files.encode import scaled
 from fedfdp.data.files.read import read_inputs, read_records
 from fedfdp.data.schema import Facts
@@ -72,7 +72,7 @@ def test_parquet_gives_the_same_bits_in_its_own_types(tmp_path, read):
 
 def test_pieces_join_seamlessly(tmp_path, monkeypatch):
     """A table of 3,000 rows read in many pieces, against numpy on the whole of it."""
-    monkeypatch.setattr(tables, "BLOCK", 4096)
+    monkeypatch.setattr(text_table, "BLOCK", 4096)
     monkeypatch.setattr(tables, "PIECE", 256)
     rng = np.random.default_rng(0)
     values, who = rng.normal(size=(3000, 3)), rng.choice(["b", "a", "c"], 3000)
@@ -157,7 +157,7 @@ def test_inputs_alone_need_no_label_and_ignore_one(tmp_path, read):
 
 
 def test_a_reading_says_how_far_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "BLOCK", 1024)
+    monkeypatch.setattr(text_table, "BLOCK", 1024)
     monkeypatch.setattr(reading, "SAY_EVERY", 0.0)
     (tmp_path / "t.csv").write_text("v,y\n" + "1,0\n" * 1000)
     said = []

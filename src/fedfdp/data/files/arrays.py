@@ -17,7 +17,7 @@ from numpy.lib import format as npy
 
 from fedfdp.core.errors import DataError, SettingError, nearest
 from fedfdp.data.files import encode
-from fedfdp.data.files.encode import Place
+from fedfdp.data.files.cells import Place
 from fedfdp.data.files.paths import check_size, damage_named, readable
 from fedfdp.data.files.source import Numbers, Piece, label_of, names_in, targets
 from fedfdp.data.schema import Facts

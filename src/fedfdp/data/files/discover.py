@@ -5,12 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedfdp.core.errors import DataError, SettingError, nearest
+from fedfdp.data.columns import Column, Numeric
 from fedfdp.data.files.arrays import Archive, ArraySource
 from fedfdp.data.files.images import ImageSource, images_in
-from fedfdp.data.files.paths import ARRAYS, KINDS, TABLES, entries, existing
+from fedfdp.data.files.paths import ARRAYS, KINDS, NAMED_TABLES, TABLES, entries, existing, kind_of, stem_of
 from fedfdp.data.files.source import Source, check_label
 from fedfdp.data.files.tables import TableSource, open_table
-from fedfdp.data.schema import Column, Facts, Numeric, columns_of
+from fedfdp.data.schema import Facts, columns_of
+
+TABLES_ONLY = ("missing", "decimal", "unlabelled", "unchecked")
 
 
 def sources_of(facts: Facts, path: Path, *, labelled: bool) -> list[tuple[str | None, Source]]:
@@ -18,14 +21,14 @@ def sources_of(facts: Facts, path: Path, *, labelled: bool) -> list[tuple[str | 
     if path.is_file():
         return [(None, _file(facts, path, labelled))]
     inside = entries(path, path)
-    files = [entry for entry in inside if entry.is_file() and entry.suffix.lower() in TABLES + ARRAYS]
+    files = [entry for entry in inside if entry.is_file() and kind_of(entry) in TABLES + ARRAYS]
     folders = [entry for entry in inside if entry.is_dir()]
     if files:
         if facts.holder is not None:
             raise SettingError("data.holder", facts.holder, f"{path} has a file for each holder", "leave it out")
-        if len({file.stem for file in files}) < len(files):
+        if len({stem_of(file) for file in files}) < len(files):
             raise DataError(f"{path}: two files of the same name; a file's name is its holder's, so they must differ")
-        return [(file.stem, _file(facts, existing(file), labelled)) for file in files]
+        return [(stem_of(file), _file(facts, existing(file), labelled)) for file in files]
     if not labelled and (loose := images_in(path, path)):
         return [(None, ImageSource(path, (("", tuple(loose)),), facts, labelled))]
     if any(images_in(folder, path) for folder in folders):
@@ -37,17 +40,19 @@ def sources_of(facts: Facts, path: Path, *, labelled: bool) -> list[tuple[str | 
 
 
 def _file(facts: Facts, path: Path, labelled: bool) -> Source:
-    kind = path.suffix.lower()
+    kind = kind_of(path)
     if kind in ARRAYS:
-        _check_used(facts, path, "an archive", ("columns", "ignore"), labelled)
+        _check_used(facts, path, "an archive", ("columns", "ignore", *TABLES_ONLY), labelled)
         return ArraySource(path, Archive(path), facts, labelled)
-    if kind not in TABLES:
+    if kind not in NAMED_TABLES:
         raise DataError(f"{path}: files of kind {kind or 'none'!r} are not read; give {KINDS}")
-    table = open_table(path)
+    table = open_table(path, facts)
     _check_used(facts, path, "a table", ("range",), labelled)
     if labelled:
         _check_named(facts, path, table.names)
-    columns = [_with_estimate(facts, column) for column in columns_of(facts, table.names, str(path))]
+    columns = [
+        _with_estimate(facts, column) for column in columns_of(facts, table.names, str(path), trained=not labelled)
+    ]
     return TableSource(path, table, facts, tuple(columns), labelled)
 
 
@@ -70,7 +75,7 @@ def _with_estimate(facts: Facts, column: Column) -> Column:
 
 def _folder(facts: Facts, folder: Path, top: Path, labelled: bool) -> Source:
     """A holder's folder: it has one file, or one folder of images per class."""
-    files = [entry for entry in entries(folder, top) if entry.is_file() and entry.suffix.lower() in TABLES + ARRAYS]
+    files = [entry for entry in entries(folder, top) if entry.is_file() and kind_of(entry) in TABLES + ARRAYS]
     if len(files) > 1:
         raise DataError(f"{folder}: {len(files)} files, {files[0].name} and others; a holder's folder has one")
     return _file(facts, existing(files[0]), labelled) if files else _images(facts, folder, top, labelled)
@@ -80,7 +85,8 @@ def _images(facts: Facts, folder: Path, top: Path, labelled: bool) -> Source:
     groups = [(entry.name, tuple(images_in(entry, top))) for entry in entries(folder, top) if entry.is_dir()]
     if not any(paths for _, paths in groups):
         raise DataError(f"{folder}: an empty holder: no file and no folder of images in it; fill it or remove it")
-    _check_used(facts, folder, "images", ("holder", "label", "test", "columns", "ignore", "range"), labelled)
+    useless = ("holder", "label", "test", "columns", "ignore", "range")
+    _check_used(facts, folder, "images", (*useless, *TABLES_ONLY), labelled)
     return ImageSource(folder, tuple(groups), facts, labelled)
 
 

@@ -4,45 +4,16 @@ A cell that does not fit raises a DataError that names file, row and column. No 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fedfdp.core.errors import DataError
-from fedfdp.data.schema import Categorical, Column, Numeric, Range, plainest, text_of
-
-Floats = NDArray[np.float64]
+from fedfdp.data.columns import Categorical, Column, Dated, Numeric, Range, plainest
+from fedfdp.data.files import dates
+from fedfdp.data.files.cells import Floats, Place, distinct, in_words, numbers
 
 _TEST = {"test": True, "1": True, "true": True, "yes": True, "train": False, "0": False, "false": False, "no": False}
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where some values come from, for errors. Rows count from 1, the first row below the header."""
-
-    file: str
-    column: str
-    first: int = 1  # the row of the first value
-
-    def error(self, row: int, what: str) -> DataError:
-        return DataError(f"{self.file}, row {self.first + row}, column {self.column!r}: {what}")
-
-
-def numbers(values: pa.Array, place: Place) -> Floats:
-    """A column as float64, NaN where a value is missing."""
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        return numbers(values.dictionary_decode(), place)
-    if not (_numeric(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
-        fix = "list its categories, or make it a number"
-        raise DataError(f"{place.file}, column {place.column!r}: holds {kind} where a range needs numbers; {fix}")
-    got: Floats = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    if len(bad := np.flatnonzero(np.isinf(got))):
-        raise place.error(int(bad[0]), "is infinite; correct it or leave the cell empty")
-    return got
 
 
 def scaled(values: Floats, bounds: Range) -> Floats:
@@ -61,7 +32,7 @@ def codes(values: pa.Array, names: Sequence[str], place: Place, column: Categori
         known_missing = known.get(column.missing, len(names))
     else:
         known_missing = -1
-    texts, which = distinct(values, place)
+    texts, which = distinct(values, place, known)
     unlisted = len(names) if column is not None and column.other else -1
     wanted = [known.get(text, known.get(plainest(text), unlisted)) for text in texts]
     table = np.array([*wanted, known_missing], dtype=np.int64)
@@ -69,29 +40,19 @@ def codes(values: pa.Array, names: Sequence[str], place: Place, column: Categori
     if len(bad := np.flatnonzero(got < 0)):
         row = int(bad[0])
         if which[row] < 0:
-            fix = "set its `missing`, or fill it in" if column is not None else "fill it in or remove the row"
-            raise place.error(row, f"is empty; {fix}")
+            fix = "set its `missing`, or fill it in" if column and not place.trained else "fill it in or remove the row"
+            raise place.error(row, f"{in_words(values[row])}; {fix}")
         listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
         what = f"no such category as {texts[which[row]]!r}" if column else f"label {texts[which[row]]!r} is no class"
-        fix = "add it to the categories or set other = true" if column else "correct it or add it to data.classes"
-        raise place.error(row, f"{what}; known: {listed}; {fix}")
+        raise place.error(row, f"{what}; known: {listed}; {_unknown(place, column)}")
     return got
 
 
-def distinct(values: pa.Array, place: Place) -> tuple[list[str], NDArray[np.int64]]:
-    """The different texts in a column, and which of them each row has; −1 if it has none."""
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if pa.types.is_floating(values.type):
-        values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
-    encoded = values.dictionary_encode()
-    which = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-    try:
-        texts = [text_of(value) for value in encoded.dictionary.to_pylist()]
-    except UnicodeDecodeError:
-        raise DataError(f"{place.file}, column {place.column!r}: text that is not UTF-8; write it as UTF-8") from None
-    empty = np.array([text == "" for text in texts] + [False])
-    return texts, np.where(empty[which], -1, which) if empty.any() else which
+def _unknown(place: Place, column: Categorical | None) -> str:
+    """What to do about a text that is not listed."""
+    if place.trained:
+        return "correct it or remove the row: this model knows no others; one trained with other = true would"
+    return "add it to the categories or set other = true" if column else "correct it or add it to data.classes"
 
 
 def marks(values: pa.Array, place: Place) -> NDArray[np.bool_]:
@@ -109,25 +70,30 @@ def encode(column: Column, values: pa.Array, place: Place, out: NDArray[np.float
         out[:] = 0
         out[np.arange(len(out)), codes(values, column.categories, place, column)] = 1
         return
-    got = numbers(values, place)
+    got = dates.seconds(column, values, place) if isinstance(column, Dated) else numbers(values, place)
     absent = np.isnan(got)
-    if absent.any():
+    if isinstance(column, Dated) or column.range is not None:
+        got = _filled(column, got, absent, place)
+    at = 0
+    if isinstance(column, Dated):
         if column.range is not None:
-            got = _filled(column, got, absent, place)
-        if column.indicator:
-            out[:, 1] = absent
-    elif column.indicator:
-        out[:, 1] = 0
-    # A column without a range is read to estimate one: its values stay as they are, NaN where one is missing.
-    out[:, 0] = got if column.range is None else scaled(got, column.range)
+            out[:, 0], at = scaled(got, column.range), 1
+        for name in column.cycles:
+            out[:, at : at + 2] = dates.cycle(got, name)
+            at += 2
+    else:
+        # A column without a range is read to estimate one: its values stay as they are, NaN where one is missing.
+        out[:, 0], at = got if column.range is None else scaled(got, column.range), 1
+    if column.indicator:
+        out[:, at] = absent
 
 
-def _filled(column: Numeric, values: Floats, absent: NDArray[np.bool_], place: Place) -> Floats:
+def _filled(column: Numeric | Dated, values: Floats, absent: NDArray[np.bool_], place: Place) -> Floats:
+    if not absent.any():
+        return values
     if column.missing is None:
         fix = f"set missing = a public value for it: {column.name!r} = {{ range = [low, high], missing = value }}"
+        if place.trained:
+            fix = "fill it in or remove the row: this model was trained with no value for missing ones"
         raise place.error(int(np.flatnonzero(absent)[0]), f"is missing; {fix}")
     return np.where(absent, column.missing, values)
-
-
-def _numeric(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

@@ -11,15 +11,30 @@ from pathlib import Path
 
 from fedfdp.core.errors import DataError
 
-TABLES = (".csv", ".tsv", ".parquet", ".pq")
+PARQUET = (".parquet", ".pq")
+TEXTS = (".csv", ".tsv", ".psv", ".csv.gz", ".tsv.gz", ".psv.gz")
+TABLES = (*TEXTS, *PARQUET)
+NAMED_TABLES = (*TABLES, ".txt", ".txt.gz")  # in a folder, a .txt is likely no holder's table
 ARRAYS = (".npz",)
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
-KINDS = ".csv, .tsv, .parquet, .npz, or a folder"
+KINDS = ".csv, .tsv, .psv or .txt (also packed: .csv.gz), .parquet, .npz, or a folder"
 
 
 def looks_like_path(source: str) -> bool:
     """Whether `data.source` means a file or folder rather than a dataset's name."""
-    return any(mark in source for mark in "/\\") or source.startswith(".") or source.lower().endswith(TABLES + ARRAYS)
+    named = source.lower().endswith(NAMED_TABLES + ARRAYS)
+    return any(mark in source for mark in "/\\") or source.startswith(".") or named
+
+
+def kind_of(path: Path) -> str:
+    """How a file's name ends: .csv, or .csv.gz."""
+    name = path.name.lower()
+    return Path(name.removesuffix(".gz")).suffix + ".gz" if name.endswith(".gz") else path.suffix.lower()
+
+
+def stem_of(path: Path) -> str:
+    """A file's name without its ending."""
+    return path.name[: len(path.name) - len(kind_of(path))]
 
 
 def existing(path: Path, fix: str = "check data.source") -> Path:

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfdp.core.errors import DataError, SettingError
+from fedfdp.data.columns import PRIVATE, Numeric
 from fedfdp.data.files.discover import sources_of
 from fedfdp.data.files.paths import check_size, existing
 from fedfdp.data.files.source import Names, Numbers, Piece, Source
 from fedfdp.data.files.tables import TableSource
-from fedfdp.data.schema import PRIVATE, Facts, Numeric, class_names
+from fedfdp.data.schema import Facts, class_names
 
 Say = Callable[[str], None]
 SAY_EVERY = 1.0  # seconds

@@ -13,9 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fedfdp.core.errors import SettingError
+from fedfdp.data.columns import PRIVATE, Range, plainest
 from fedfdp.data.files import encode
-from fedfdp.data.files.encode import Place
-from fedfdp.data.schema import PRIVATE, Facts, Range, class_names, plainest
+from fedfdp.data.files.cells import Place, distinct, in_words, numbers
+from fedfdp.data.schema import Facts, class_names
 
 Numbers = NDArray[np.generic]
 Names = tuple[list[str], NDArray[np.int64]]  # the different names, and which of them each record has
@@ -58,7 +59,7 @@ def targets(facts: Facts, values: pa.Array, place: Place) -> Numbers:
     if facts.classes is not None:
         return encode.codes(values, class_names(facts), place)
     check_label(facts, place.column)
-    got = encode.numbers(values, place)
+    got = numbers(values, place)
     if len(bad := np.flatnonzero(np.isnan(got))):
         raise place.error(int(bad[0]), "is empty; fill it in or remove the row")
     bounds = target_range(facts)
@@ -87,7 +88,7 @@ def target_range(facts: Facts) -> Range | None:
 
 def names_in(values: pa.Array, place: Place, what: str) -> Names:
     """The holders or persons in a column. 7 and 7.0 are the same: one person must not count as two."""
-    texts, which = encode.distinct(values, place)
+    texts, which = distinct(values, place)
     if len(bad := np.flatnonzero(which < 0)):
-        raise place.error(int(bad[0]), f"is empty; every row needs its {what}")
+        raise place.error(int(bad[0]), f"{in_words(values[int(bad[0])])}; every row needs its {what}")
     return [plainest(text) for text in texts], which

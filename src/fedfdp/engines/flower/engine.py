@@ -8,24 +8,30 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
 
 from fedfdp.algorithms.base import Algorithm, Broadcast, Upload
 from fedfdp.core import records
+from fedfdp.core import weights as w
 from fedfdp.core.errors import DataError, RunError
 from fedfdp.core.records import Weights
 from fedfdp.engines.flower import checks
 from fedfdp.engines.flower.accounts import Accounts
 from fedfdp.engines.flower.evaluation import ReleasedLosses, RemoteEvaluator
+from fedfdp.engines.flower.exchange import NoAnswerError
 from fedfdp.engines.flower.messages import Answer, Question
 from fedfdp.engines.flower.roster import Roster
 from fedfdp.engines.flower.settings import Flower
 from fedfdp.fairness.performance import Performance
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.training.protocols import Engine, EngineFacts
+from fedfdp.training.protocols import Engine, EngineFacts, Standing
 
 log = logging.getLogger("fedfdp.server")
+
+LONGEST_REASON = 200  # characters of what a node gives as its reason
 
 
 @dataclass
@@ -39,9 +45,10 @@ class Arrivals:
     run: str
     used: dict[int, list[str]] = field(default_factory=dict)
 
-    def last(self, client: str, before: int) -> int:
-        """The latest round before this one in which the client's upload was used; -1 where there is none."""
-        return max((r for r, names in self.used.items() if r < before and client in names), default=-1)
+    def last(self, client: str, before: int | None = None) -> int:
+        """The latest round, before this one if it is given, in which the client's upload was used; -1: none."""
+        found = (r for r, names in self.used.items() if (before is None or r < before) and client in names)
+        return max(found, default=-1)
 
     def record(self, round: int, names: list[str], spent: Mapping[str, object]) -> None:
         self.used[round] = names
@@ -71,6 +78,7 @@ class FlowerEngine(Engine):
 
     saves_every_round = True  # a round that is asked again may be paid for again
     charges_here = False
+    keeps_memories = False
 
     def __init__(
         self,
@@ -84,13 +92,25 @@ class FlowerEngine(Engine):
         settings: Flower,
         arrivals: Arrivals,
         accounts: Accounts | None,
+        narrow: Mapping[str, Weights] = MappingProxyType({}),
     ) -> None:
+        """`template`: what leaves a node of the full model. `narrow`: the same of nodes whose model is narrower."""
+        self.narrow = narrow
         self.roster, self.algorithm, self.template = roster, algorithm, template
         self.terms, self.settings, self.arrivals, self.accounts = terms, settings, arrivals, accounts
         self.unable: set[str] = set()
+        self.quorum = settings.enough
+        self.standing: dict[str, Standing] = {name: self._standing_at_first(name) for name in roster.names}
         self.losses = ReleasedLosses(algorithm, privacy)
         self.evaluator = RemoteEvaluator(
-            roster, self.losses, performance, run=arrivals.run, terms=terms, deadline=settings.deadline
+            roster,
+            self.losses,
+            performance,
+            run=arrivals.run,
+            terms=terms,
+            deadline=settings.deadline,
+            last=arrivals.last,
+            fit=self.fit,
         )
         self.limit = checks.most_bytes(algorithm.Reply, template)
 
@@ -115,6 +135,26 @@ class FlowerEngine(Engine):
             self.losses.note(uploads[name])
             yield uploads[name], self.algorithm.memory()
 
+    def _standing_at_first(self, name: str) -> Standing:
+        if name in self.roster.hellos:
+            return Standing("here")
+        return Standing("missing", self.roster.refused.get(name, "it has not come yet"))
+
+    def _stands(
+        self,
+        name: str,
+        state: Literal["here", "late", "refused", "left out", "out of budget"],
+        round: int,
+        why: str = "",
+    ) -> None:
+        """Notes how a node stands after an answer, or after waiting for one in vain."""
+        self.standing[name] = Standing(state, why[:LONGEST_REASON], round + 1)
+        self._heard()
+
+    def _heard(self) -> None:
+        if self.listener is not None:
+            self.listener()
+
     def facts(self) -> EngineFacts:
         """Which nodes let the model be judged on raw test records, and where a ledger claims another ε."""
         return EngineFacts(
@@ -123,9 +163,15 @@ class FlowerEngine(Engine):
             remarks=tuple(self.accounts.differences()) if self.accounts else (),
         )
 
+    def fit(self, name: str, weights: Weights) -> Weights:
+        """What this node gets of the server's weights: all of them, or its slices."""
+        return w.assembled(self.narrow[name], weights) if name in self.narrow else weights
+
     def _collect(self, broadcast: Broadcast, wanted: Sequence[str]) -> dict[str, Upload]:
         """Asks until enough nodes have answered. The identical question again costs a node nothing."""
         record = records.to_bytes(broadcast)
+        slices = {name: replace(broadcast, weights=self.fit(name, broadcast.weights)) for name in self.narrow}
+        own = {name: records.to_bytes(message) for name, message in slices.items() if name in wanted}
         uploads: dict[str, Upload] = {}
         refusals: dict[str, str] = {}
         end = time.monotonic() + self.settings.wait
@@ -133,7 +179,11 @@ class FlowerEngine(Engine):
             missing = [name for name in wanted if name not in uploads and name not in refusals]
             names = self._there(missing, self._needed(wanted) - len(uploads), end)
             by_id = {self.roster.exchange.ids[name]: name for name in names}
-            questions = {node: self._question(name, broadcast.round, record) for node, name in by_id.items()}
+            questions = {
+                node: self._question(name, broadcast.round, own.get(name, record)) for node, name in by_id.items()
+            }
+            for name in names:
+                self.standing[name] = replace(self.standing[name], state="asked", why="")
             ask = self.roster.exchange.ask(questions, deadline=self.settings.deadline, limit=self.limit)
             for node, answer in ask:
                 self._receive(by_id[node], broadcast.round, answer, uploads, refusals)
@@ -152,8 +202,13 @@ class FlowerEngine(Engine):
         while True:
             self.roster.refresh()
             found = [n for n in self.roster.exchange.names_present(names) if n in self.roster.hellos]
+            for name in set(names) - set(found):
+                if self.standing[name].state in ("here", "asked", "missing"):
+                    why = self.roster.refused.get(name, "it is not connected")
+                    self.standing[name] = replace(self.standing[name], state="missing", why=why)
             if len(set(found) - self.unable) >= least:
                 return found
+            self._heard()
             if time.monotonic() > end:
                 gone = ", ".join(sorted(set(names) - set(found)))
                 raise RunError(
@@ -176,25 +231,30 @@ class FlowerEngine(Engine):
             if (answer.run, answer.round) != (self.arrivals.run, round):
                 raise DataError(f"an answer to round {answer.round + 1} of another question")
             if answer.status not in ("ok", "unable"):
-                refusals[name] = answer.reason[:200]
+                refusals[name] = answer.reason[:LONGEST_REASON]
+                self._stands(name, "refused", round, answer.reason)
                 log.warning("%s refused round %s: %s", name, round + 1, answer.reason)
                 return
             if self.accounts is not None:
                 self.accounts.report(name, answer.spent)
             if answer.status == "unable":
                 self.unable.add(name)
+                self._stands(name, "out of budget", round, answer.reason)
                 log.warning("%s sits out round %s: %s", name, round + 1, answer.reason)
                 return
-            upload: Upload = checks.read(self.algorithm.Reply, answer.record, self.template)
+            template = self.narrow.get(name, self.template)
+            upload: Upload = checks.read(self.algorithm.Reply, answer.record, template)
             checks.check_upload(upload, client=name, records=self.roster.hellos[name].records)
         except DataError as error:
-            self._drop(name, round, str(error))
+            self._drop(name, round, str(error), late=isinstance(error, NoAnswerError))
             if isinstance(answer, Answer):  # asked again, it would say the same
-                refusals[name] = str(error)[:200]
+                refusals[name] = str(error)[:LONGEST_REASON]
             return
         self.unable.discard(name)
         refusals.pop(name, None)
         uploads[name] = upload
+        self._stands(name, "here", round)
 
-    def _drop(self, name: str, round: int, reason: str) -> None:
+    def _drop(self, name: str, round: int, reason: str, *, late: bool = False) -> None:
         log.warning("%s is left out of round %s: %s", name, round + 1, reason)
+        self._stands(name, "late" if late else "left out", round, reason)

@@ -5,9 +5,11 @@ It asks only nodes that have said that they answer, and never about training rec
 
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedfdp.algorithms.base import Algorithm, Upload
 from fedfdp.core import records
@@ -19,6 +21,7 @@ from fedfdp.engines.flower.roster import Roster
 from fedfdp.fairness.metrics import ClientResults
 from fedfdp.fairness.performance import Performance
 from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.training.protocols import NOBODY, Own
 
 log = logging.getLogger("fedfdp.server")
 SMOOTHING = 0.9  # of released losses, over rounds
@@ -66,7 +69,10 @@ class RemoteEvaluator:
     run: str
     terms: str
     deadline: float  # seconds
+    last: Callable[[str], int]  # the latest round in which a node's upload was used
+    fit: Callable[[str, Weights], Weights]  # what a node gets of these weights: its slices, if it is narrower
     answered: int = 0
+    _packed: tuple[Weights | None, bytes] = (None, b"")
     counts: dict[str, int] = field(default_factory=dict)  # evaluations that each node says it has answered, in all runs
 
     def opted_in(self) -> dict[str, int]:
@@ -74,7 +80,8 @@ class RemoteEvaluator:
         willing = [name for name in self.roster.names if (h := self.roster.hellos.get(name)) and h.evaluates]
         return {name: self.counts.get(name, 0) for name in willing}
 
-    def test(self, weights: Weights) -> ClientResults:
+    def test(self, weights: Weights, own: Own = NOBODY) -> ClientResults:
+        """What the nodes say. One that has a model of its own judges that: it never leaves the node."""
         judged = self._ask(weights)
         self.answered = len(judged)
         self.counts.update({name: each.answered for name, each in judged.items()})
@@ -82,9 +89,13 @@ class RemoteEvaluator:
             return self._as_released()
         return self._results({name: (j.loss, j.accuracy, j.records) for name, j in judged.items()})
 
-    def train(self, weights: Weights) -> ClientResults:
+    def train(self, weights: Weights, own: Own = NOBODY) -> ClientResults:
         """Unknown for every node: measures of training records never leave it."""
         return self._results({})
+
+    def alone(self) -> dict[str, NDArray[np.float64]]:
+        """Nothing: what a holder's own model reaches stays with the holder."""
+        return {}
 
     def _as_released(self) -> ClientResults:
         """The released private losses, smoothed over rounds, with the variance that the noise adds to each."""
@@ -106,9 +117,12 @@ class RemoteEvaluator:
     def _ask(self, weights: Weights) -> dict[str, Judged]:
         roster = self.roster
         willing = [name for name, hello in roster.hellos.items() if hello.evaluates]
-        record = records.to_bytes(Judge(weights)) if willing else b""
         ids = {roster.exchange.ids[name]: name for name in roster.exchange.names_present(willing)}
-        questions = {node: Question("evaluate", self.run, self.terms, record=record) for node in ids}
+        last = {node: self.last(name) for node, name in ids.items()}  # later uploads were not used
+        questions = {
+            node: Question("evaluate", self.run, self.terms, last[node] + 1, last[node], self._judge(name, weights))
+            for node, name in ids.items()
+        }
         found: dict[str, Judged] = {}
         for node, answer in roster.exchange.ask(questions, deadline=self.deadline, limit=HEADROOM):
             try:
@@ -120,3 +134,11 @@ class RemoteEvaluator:
             except DataError as error:
                 log.warning("%s did not evaluate: %s", ids[node], error)
         return found
+
+    def _judge(self, name: str, weights: Weights) -> bytes:
+        fitted = self.fit(name, weights)
+        if fitted is not weights:
+            return records.to_bytes(Judge(fitted))
+        if self._packed[0] is not weights:  # the same for all nodes that hold the full model
+            self._packed = weights, records.to_bytes(Judge(weights))
+        return self._packed[1]

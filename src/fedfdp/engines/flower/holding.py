@@ -14,9 +14,9 @@ import numpy as np
 from fedfdp.core.errors import DataError, SettingError
 from fedfdp.core.importing import imported
 from fedfdp.data import Federation
+from fedfdp.data.columns import plainest, text_of
 from fedfdp.data.files.read import read_records
 from fedfdp.data.from_files import single_holder
-from fedfdp.data.schema import plainest, text_of
 from fedfdp.engines.flower.policy import NodeData
 
 log = logging.getLogger("fedfdp.node")
@@ -98,7 +98,7 @@ def _persons(name: str, arrays: Mapping[str, Any], people: dict[str, str]) -> di
     return {name: found}
 
 
-def _two_or_four(data: NodeData, arrays: list[Any]) -> list[Any]:
+def _two_or_four(data: NodeData, arrays: list[object]) -> list[object]:
     if len(arrays) not in (2, 4):
         raise SettingError("data.loader", data.loader, f"gives {len(arrays)} arrays", "x, y or x, y, x_test, y_test")
     return arrays

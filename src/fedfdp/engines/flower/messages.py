@@ -87,6 +87,7 @@ class Hello:
     evaluates: bool
     tokens: bool = False  # whether records are token numbers
     unit: str = "record"  # whom its guarantee is for, and what `records` counts
+    width: float = 1.0  # the part of the full model's width that it can hold
 
 
 @dataclass(frozen=True)

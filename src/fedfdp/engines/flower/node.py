@@ -11,10 +11,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedfdp.algorithms.base import Broadcast
+import safetensors.torch
+from torch import nn
+
+from fedfdp.algorithms.base import Algorithm, Broadcast
+from fedfdp.algorithms.parts import Parts, in_parts
 from fedfdp.core import files, records
 from fedfdp.core.errors import BudgetError, DataError, RunError, SettingError
 from fedfdp.core.records import Weights
+from fedfdp.core.settings import parse
 from fedfdp.data import Federation
 from fedfdp.engines.flower import checks, memory
 from fedfdp.engines.flower.judging import Evaluations, check_apart
@@ -22,13 +27,16 @@ from fedfdp.engines.flower.messages import COULD_NOT, Answer, Hello, Judge, Ques
 from fedfdp.engines.flower.policy import NodeConfig, RefusalError
 from fedfdp.engines.flower.terms import Terms, build_model, check_size, frozen_digest, learner_of, try_out
 from fedfdp.engines.local import LocalEngine
+from fedfdp.features import whole as with_features
+from fedfdp.features.mapped import mapped
+from fedfdp.models import Model
 from fedfdp.privacy.ledger import Ledger, LedgerBook
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
 
 log = logging.getLogger("fedfdp.node")
 
-LEDGER, STOPPED = "ledger.jsonl", "stopped"
+LEDGER, STOPPED, OWN_MODEL = "ledger.jsonl", "stopped", "model.safetensors"
 
 # Errors whose text may be sent while no record was read: it depends on the question and on what is public.
 _SAYABLE = (RefusalError, SettingError, DataError, BudgetError)
@@ -144,6 +152,7 @@ class Node(AbstractContextManager["Node"]):
             self.policy.evaluate,
             whole.tokens,
             whole.unit,
+            self.config.width,
         )
         return records.to_bytes(said)
 
@@ -153,16 +162,23 @@ class Node(AbstractContextManager["Node"]):
             self.policy.check_names(terms)
             method, privacy, whole = terms.method(), terms.dpsgd(), self.federation
             method.check_privacy(privacy)
-            check_size(terms.model, whole, most=self.policy.max_weights)
-            model = build_model(terms.model, whole, seed=terms.start)
-            if terms.frozen and terms.frozen != frozen_digest(model):
+            wanted, front = parse(Model, terms.model, "model"), terms.front()
+            width = (wanted.widths or {}).get(self.name, 1.0)
+            if width > self.config.width:
+                raise RefusalError(f"width = {self.config.width:g} is what this node can hold; asked for {width:g}")
+            differ = wanted.own is not None or wanted.widths is not None
+            method = in_parts(method, wanted.own or ()) if differ else method
+            check_size(terms.model, whole, front, most=self.policy.max_weights, width=width)
+            model = build_model(terms.model, whole, front, seed=terms.start, width=width)
+            if terms.frozen and terms.frozen != frozen_digest(with_features(front, model)):
                 fix = "both sides must have the same file of it and the same version of torch"
                 raise SettingError("model", terms.model.get("name"), "its frozen part is not the coordinator's", fix)
-            learner = learner_of(model, whole.classes)
+            learner = learner_of(model, whole.classes, in_parts=differ)
             if privacy is not None:
-                try_out(learner, privacy, whole)
+                try_out(learner, privacy, whole, front)
+            inner = whole if front is None else self._mapped(front)
             engine = LocalEngine(
-                whole,
+                inner,
                 learner,
                 method,
                 privacy=privacy,
@@ -170,17 +186,26 @@ class Node(AbstractContextManager["Node"]):
                 book=None if privacy is None else self.book,
                 fused=False,
             )
-            self._agreed = {text: _Agreed(engine, learner.initial())}  # of the latest run only
+            template = method.shared(learner.initial()) if isinstance(method, Parts) else learner.initial()
+            self._agreed = {text: _Agreed(engine, template)}  # of the latest run only
         return self._agreed[text]
+
+    def _mapped(self, front: nn.Module) -> Federation:
+        """The holder's records as features, kept in its own folder. This reads records: what fails is not told."""
+        try:
+            x = mapped(front, self.federation.x, folder=self.folder / "features", progress=log.info)
+            return self.federation.with_inputs(x)
+        except Exception as error:
+            log.exception("could not compute features")
+            self._stop(f"features: {type(error).__name__}")
+            raise RefusalError(COULD_NOT) from None
 
     def _prepare_training(self, question: Question, agreed: _Agreed) -> Callable[[], Answer]:
         engine, method = agreed.engine, agreed.engine.algorithm
         broadcast = checks.read(method.Message, question.record, agreed.template)
         if broadcast.round != question.round:
             raise DataError(f"a broadcast of round {broadcast.round} in a question about round {question.round}")
-        run = records.digest(question.run, question.terms)  # a memory is valid for one run under one set of terms
-        known = self.remembered.settled(run, question.last)
-        before = records.from_bytes(method.Memory, known.memory) if known.memory else method.memory()
+        known, before = self._settled(question, method)
         request = records.digest(broadcast, question.run, question.terms, before)
         if request == known.request:  # it gets the same bytes again: nothing new is released
             log.info("round %s: answered again, free", question.round)
@@ -190,7 +215,13 @@ class Node(AbstractContextManager["Node"]):
             self.policy.check_price(events, engine.privacy, method, self.ledger)
             if not engine.randomness.repeatable and not self.ledger.afford(events):
                 return lambda: self._unable(question)
-        return lambda: self._train(question, agreed, broadcast, before, (run, request))
+        return lambda: self._train(question, agreed, broadcast, before, (known.run, request))
+
+    def _settled(self, question: Question, method: Algorithm) -> tuple[memory.Remembered, object]:
+        """What is known of the question's run, and the method's memory after the last upload that was used."""
+        run = records.digest(question.run, question.terms)  # a memory is valid for one run under one set of terms
+        known = self.remembered.settled(run, question.last)
+        return known, records.from_bytes(method.Memory, known.memory) if known.memory else method.memory()
 
     def _train(
         self, question: Question, agreed: _Agreed, broadcast: Broadcast, before: object, key: tuple[str, str]
@@ -210,8 +241,16 @@ class Node(AbstractContextManager["Node"]):
             next=records.to_bytes(after),
         )
         memory.save(self.folder, self.remembered)
+        self._keep_own(agreed, broadcast.weights, after)
         log.info("round %s: uploaded, ε = %.4f used up so far", question.round, self.ledger.epsilon_so_far())
         return self._reply(question, record)
+
+    def _keep_own(self, agreed: _Agreed, weights: Weights, after: object) -> None:
+        """Writes the holder's own model, which no message holds, for its use by `fedfdp predict`."""
+        method = agreed.engine.algorithm
+        if method.personal:
+            own = method.holds(weights, after)
+            files.write_whole(self.folder / OWN_MODEL, safetensors.torch.save(agreed.engine.learner.state_with(own)))
 
     def _unable(self, question: Question) -> Answer:
         reason = f"epsilon = {self.policy.epsilon:g} does not allow another round"
@@ -222,8 +261,13 @@ class Node(AbstractContextManager["Node"]):
         asked = checks.read(Judge, question.record, agreed.template)
         self.evaluations.check()
 
+        method = agreed.engine.algorithm
+        weights, learner = asked.weights, agreed.engine.learner
+        if method.personal:
+            weights = method.holds(weights, self._settled(question, method)[1])
+
         def judged() -> Answer:
-            said = self.evaluations.judge(asked.weights, agreed.engine.learner, self.federation)
+            said = self.evaluations.judge(learner.whole(weights), learner, agreed.engine.federation)
             log.info("evaluation %s of at most %s answered", said.answered, self.policy.evaluations)
             return self._reply(question, records.to_bytes(said))
 

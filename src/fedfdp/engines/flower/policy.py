@@ -12,9 +12,11 @@ from fedfdp.algorithms.base import Algorithm
 from fedfdp.core import ranges
 from fedfdp.core.errors import SettingError, require
 from fedfdp.core.settings import parse
-from fedfdp.data.schema import PRIVATE, Facts
+from fedfdp.data.columns import PRIVATE
+from fedfdp.data.schema import Facts
 from fedfdp.engines.flower.settings import loopback
 from fedfdp.engines.flower.terms import Terms
+from fedfdp.features import FEATURES
 from fedfdp.models import MODELS
 from fedfdp.privacy.accounting import Event, find
 from fedfdp.privacy.accounting.events import history_of
@@ -33,7 +35,8 @@ class Policy:
     max_steps: Annotated[int, ranges.ALLOWED_STEPS] = 10_000  # batches in a round
     algorithms: tuple[str, ...] = FIXED_PRICE  # methods that may be run, by name or import path
     models: tuple[str, ...] = tuple(MODELS)  # models that may be trained, by name or import path
-    arguments: dict[str, dict[str, Any]] = field(default_factory=dict)  # all that models by import path may be given
+    features: tuple[str, ...] = tuple(FEATURES)  # maps that may come before a model, by name or import path
+    arguments: dict[str, dict[str, Any]] = field(default_factory=dict)  # all that models or maps by import path may get
     max_weights: Annotated[int, ranges.ALLOWED_WEIGHTS] = 10**8  # the size of a model by name, trained or not
     accountant: str = "pld"  # of the node's ledger; with "filter" rounds may differ in price; or package.module:Class
     evaluate: bool = False  # whether exact results on the test records may leave the node
@@ -59,9 +62,12 @@ class Policy:
         """Refuses before anything is looked up: a name that is not listed is not even imported."""
         _refuse(terms.algorithm.get("name") in self.algorithms, "algorithms", terms.algorithm.get("name"))
         _refuse(terms.model.get("name") in self.models, "models", terms.model.get("name"))
-        if ":" in str(terms.model.get("name")):  # the owner's own code is called with the owner's arguments
-            given, allowed = terms.model.get("arguments") or {}, self.arguments.get(str(terms.model.get("name")), {})
-            _refuse(given == json.loads(json.dumps(allowed)), "arguments", given)
+        if terms.features is not None:
+            _refuse(terms.features.get("name") in self.features, "features", terms.features.get("name"))
+        for section in (terms.model, terms.features or {}):
+            if ":" in (name := str(section.get("name"))):  # the owner's own code is called with the owner's arguments
+                given, allowed = section.get("arguments") or {}, self.arguments.get(name, {})
+                _refuse(given == json.loads(json.dumps(allowed)), "arguments", given)
         _refuse(terms.seed is None or self.unsafe_seeded, "unsafe_seeded", "a configured seed")
         if terms.privacy is None:
             _refuse(self.without_privacy, "without_privacy", "training without privacy")
@@ -121,7 +127,7 @@ class NodeData(Facts):
     def _check_used(self) -> None:
         """Refuses a setting that would have no effect; which kind of file takes which is checked when it is read."""
         if self.file is not None:
-            useless, why = {"estimate"}, "no node estimates a range by itself"
+            useless, why = {"estimate", "unchecked"}, "ranges at nodes are public, agreed on beforehand"
         elif self.loader is not None:
             useless, why = _FACTS - {"unit", "classes"}, "a loader gives its arrays as they are to be used"
         else:
@@ -146,9 +152,11 @@ class NodeConfig:
     certificate: str | None = None  # file of the authority's certificate
     plain_text: bool = False  # no TLS: on this machine only
     threads: int | None = None  # None: one per core
+    width: float = 1.0  # the part of the full model's width that this node can hold; 0.5: half of its channels
     policy: Policy = field(default_factory=Policy)  # what the owner allows
 
     def __post_init__(self) -> None:
+        require(0 < self.width <= 1, "width", self.width, "above 0, at most 1", "1 holds the full model")
         near = loopback(self.server.rpartition(":")[0])
         if self.plain_text and not near:
             raise SettingError("plain_text", True, f"only on this machine, not to {self.server}", "use TLS")

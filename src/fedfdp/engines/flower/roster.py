@@ -33,6 +33,13 @@ class Roster:
     exchange: Exchange
     hellos: dict[str, Hello] = field(default_factory=dict)
     name: str = "federation"
+    refused: dict[str, str] = field(default_factory=dict)  # why a node that came was not let in
+    mixed: bool = False  # whether nodes may have records of other shapes and classes: with own parts of the model
+
+    @property
+    def widths(self) -> dict[str, float]:
+        """The nodes that cannot hold the full model, and what part of its width they can."""
+        return {name: hello.width for name, hello in self.hellos.items() if hello.width != 1}
 
     @property
     def like(self) -> Hello:
@@ -94,16 +101,21 @@ class Roster:
                 raise DataError(f"it calls itself {hello.name!r:.60}")
             if hello.records < 1:
                 raise DataError("it has no records")
-            if self.hellos and _kind(hello) != _kind(self.like):
+            if not 0 < hello.width <= 1:
+                raise DataError(f"it says that it can hold {hello.width} of the model's width")
+            if self.hellos and not self.mixed and _kind(hello) != _kind(self.like):
                 raise DataError(
                     f"its records are {hello.input_shape} with {hello.classes} classes, "
                     f"others' {self.like.input_shape} with {self.like.classes}"
                 )
         except DataError as error:
             log.warning("%s is not let in: %s", expected or f"node {node}", error)
+            if expected is not None:
+                self.refused[expected] = f"it was not let in: {error}"
             return
         self.exchange.ids[hello.name] = node
         self.hellos[hello.name] = hello
+        self.refused.pop(hello.name, None)
         log.info("%s is here with %s records", hello.name, f"{hello.records:,}")
 
     def gather(self, enough: int, wait: float, *, say: Callable[[str], None]) -> None:

@@ -6,7 +6,7 @@ A name with a colon is imported only if the node's owner listed it.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -18,6 +18,7 @@ from fedfdp.core.records import digest
 from fedfdp.core.settings import left_out, parse, plain
 from fedfdp.data import Federation
 from fedfdp.fairness.coefficients import PlainClip
+from fedfdp.features import Features, shape_after
 from fedfdp.models import Model, check_output
 from fedfdp.models.learner import Learner
 from fedfdp.models.losses import task_for
@@ -31,11 +32,12 @@ T = TypeVar("T")
 class Terms:
     """What rounds are to be computed with. `seed` is None in every real deployment."""
 
-    algorithm: dict[str, Any]
-    model: dict[str, Any]
-    privacy: dict[str, Any] | None
+    algorithm: dict[str, object]
+    model: dict[str, object]
+    privacy: dict[str, object] | None
     seed: int | None
     start: int = 0  # the seed of the model's first weights, which matters where some of them are frozen
+    features: dict[str, object] | None = None  # the map that every node applies to its records first; None: none
     frozen: str = ""  # the digest of what is not trained: that is not sent, and both sides must have the same
 
     def __post_init__(self) -> None:
@@ -43,12 +45,22 @@ class Terms:
             raise SettingError("terms.start", self.start, "from 0 to 2^63 − 1")
 
     @classmethod
-    def of(cls, algorithm: Algorithm, model: Model, privacy: DPSGD | None, seed: int, *, seeded: bool) -> "Terms":
+    def of(
+        cls,
+        algorithm: Algorithm,
+        model: Model,
+        privacy: DPSGD | None,
+        seed: int,
+        *,
+        seeded: bool,
+        features: Features | None = None,
+    ) -> "Terms":
         """What is proposed for a run; with `seeded` its seed decides batches and noise, too."""
         private = None if privacy is None else plain(privacy)
         if private is not None:
             private.pop("budgets", None)  # what others may spend is not this node's business
-        return cls(algorithm_settings(algorithm), plain(model), private, seed if seeded else None, seed)
+        mapped = None if features is None else plain(features)
+        return cls(algorithm_settings(algorithm), plain(model), private, seed if seeded else None, seed, mapped)
 
     @classmethod
     def read(cls, text: str) -> "Terms":
@@ -60,7 +72,8 @@ class Terms:
         return parse(cls, values, "terms")
 
     def to_json(self) -> str:
-        return json.dumps(vars(self), sort_keys=True)
+        values = {name: value for name, value in vars(self).items() if name != "features" or value is not None}
+        return json.dumps(values, sort_keys=True)
 
     def method(self) -> Algorithm:
         section = dict(self.algorithm)
@@ -72,6 +85,10 @@ class Terms:
             return None
         return _whole(parse(DPSGD, self.privacy, "privacy"), "privacy", ("delta", "sigma", "q", "clip", "sigma_loss"))
 
+    def front(self) -> nn.Module | None:
+        """The map before the model; None without features."""
+        return None if self.features is None else parse(Features, self.features, "features").build()
+
 
 def _whole(settings: T, section: str, names: Sequence[str]) -> T:
     """The settings, if all that a coordinator has to state is there: nothing is chosen at a node."""
@@ -81,32 +98,42 @@ def _whole(settings: T, section: str, names: Sequence[str]) -> T:
     return settings
 
 
-def build_model(model: dict[str, Any], members: Members, *, seed: int) -> nn.Module:
+def build_model(
+    model: dict[str, object], members: Members, front: nn.Module | None = None, *, seed: int, width: float = 1.0
+) -> nn.Module:
     """The model of these terms, for records as the members have them; trained weights come with each broadcast."""
-    shape, outputs, task = members.input_shape, members.outputs, task_for(members.classes)
-    made = parse(Model, model, "model").build(input_shape=shape, outputs=outputs, seed=seed)
+    shape, outputs, task = _shape(members, front), members.outputs, task_for(members.classes)
+    made = parse(Model, model, "model").build(input_shape=shape, outputs=outputs, seed=seed, width=width)
     check_output(made, input_shape=shape, outputs=outputs, task=task, tokens=members.tokens)
     return made
 
 
-def check_size(model: dict[str, Any], members: Members, *, most: int) -> None:
+def _shape(members: Members, front: nn.Module | None) -> tuple[int, ...]:
+    """Of what the model takes: a record, or its features."""
+    return members.input_shape if front is None else shape_after(front, members.input_shape)
+
+
+def check_size(
+    model: dict[str, object], members: Members, front: nn.Module | None = None, *, most: int, width: float = 1.0
+) -> None:
     """Raises for a built-in model of more than `most` weights, before any memory is taken for them."""
     wanted = _whole(parse(Model, model, "model"), "model", ("name",))
     if ":" in wanted.name:
         return
+    shape = _shape(members, front)
     with torch.device("meta"):
         whole = replace(wanted, trainable=None)
-        made = whole.build(input_shape=members.input_shape, outputs=members.outputs, seed=0)
+        made = whole.build(input_shape=shape, outputs=members.outputs, seed=0, width=width)
     found = sum(parameter.numel() for parameter in made.parameters())
     if found > most:
         raise SettingError("model.arguments", wanted.arguments, f"{found:,} weights, the node allows {most:,}")
 
 
-def try_out(learner: Learner, privacy: DPSGD, federation: Federation) -> None:
+def try_out(learner: Learner, privacy: DPSGD, federation: Federation, front: nn.Module | None = None) -> None:
     """Tries the private step on made-up records: raises where it cannot take the model, before a real one is read."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        shape = (3, *federation.input_shape)
+        shape = (3, *_shape(federation, front))
         x = torch.randint(0, 2, shape) if federation.tokens else torch.randn(shape)
         y = torch.zeros(3, *federation.y.shape[1:], dtype=federation.y.dtype)
         learner.clipped(learner.initial(), x, y, PlainClip(privacy.clip))
@@ -118,5 +145,5 @@ def frozen_digest(model: nn.Module) -> str:
     return digest(frozen, dict(model.named_buffers()))
 
 
-def learner_of(model: nn.Module, classes: int | None, device: str = "cpu") -> Learner:
-    return Learner(model, task_for(classes).loss, device=device)
+def learner_of(model: nn.Module, classes: int | None, device: str = "cpu", *, in_parts: bool = False) -> Learner:
+    return Learner(model, task_for(classes).loss, device=device, in_parts=in_parts)

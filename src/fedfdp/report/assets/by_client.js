@@ -1,68 +1,65 @@
 // How the model serves each client, and what each client holds. `values` are in the order of `names`.
 const firstPanels = 24;
-// No room below zero, unless a value is there.
-const aboveZero = (values) => [Math.min(0, ...values.filter(known)), Infinity];
+const noMargins = { marginTop: 0, marginRight: 0, marginBottom: 0, marginLeft: 0 };
 
 // One small chart for each client on common axes, the worst served first.
 function multiplesFigure({ title, note, names, rounds, rows, kind, worstFirst }) {
-  const series = names.map((name, i) => ({ name, values: rows.map((row) => row[i] ?? null) }));
   const end = (one) => one.values.filter(known).pop();
-  series.sort((a, b) => known(end(b)) - known(end(a)) || worstFirst * ((end(a) ?? 0) - (end(b) ?? 0)));
-  let count = Math.min(firstPanels, series.length);
+  const arranged = () =>
+    names
+      .map((name, i) => ({ name, values: rows.map((row) => row[i] ?? null) }))
+      .sort((a, b) => known(end(b)) - known(end(a)) || worstFirst * ((end(a) ?? 0) - (end(b) ?? 0)));
+  let series = arranged(),
+    count = Math.min(firstPanels, series.length);
   const draw = (width) => {
     const visible = series.slice(0, count),
       columns = Math.max(1, Math.floor(width / 120)),
       wide = width / columns,
-      tall = 84;
-    const height = Math.max(1, Math.ceil(visible.length / columns)) * tall + 4;
-    const range = span(
-      series.flatMap((one) => one.values),
-      { within: kind === "percent" ? [0, 1] : aboveZero(series.flatMap((one) => one.values)), include: [0] },
-    );
-    const svg = canvas(
-      width,
-      height,
-      `${plain(title)}: ${visible.length} of ${series.length} clients. ${visible
+      height = Math.ceil(visible.length / columns) * 84 + 4,
+      label = `${plain(title)}: ${visible.length} of ${series.length} clients. ${visible
         .slice(0, 12)
         .map((one) => `${plain(one.name)} ends at ${form[kind](end(one) ?? null)}`)
-        .join("; ")}${visible.length > 12 ? "; and more" : ""}.`,
+        .join("; ")}${visible.length > 12 ? "; and more" : ""}.`;
+    const facet = { fx: (one) => one.i % columns, fy: (one) => Math.floor(one.i / columns) };
+    const points = visible.flatMap((one, i) =>
+      rounds.map((round, r) => ({ i, one, round, y: one.values[r] ?? NaN, last: r === rounds.length - 1 })),
     );
-    const x = scale(Math.min(...rounds), Math.max(...rounds), 6, wide - 10, false),
-      y = scale(range[0], range[1], tall - 10, 22, false),
-      stops = [];
-    visible.forEach((one, i) => {
-      const left = (i % columns) * wide,
-        top = Math.floor(i / columns) * tall;
-      const at = { x: (round) => left + x(round), y: (value) => top + y(value) },
-        final = end(one);
-      svg.append(
-        sv("rect", { class: "panel", x: left + 3, y: top + 18, width: wide - 8, height: tall - 24, rx: 3 }),
-        sv("text", { class: "small", x: left + 4, y: top + 13 }, cut(one.name, Math.floor((wide - 52) / 6))),
-        sv(
-          "text",
-          { class: "tick small", x: left + wide - 6, y: top + 13, "text-anchor": "end" },
-          known(final) ? (tickText[kind] || tickText.number)(Number(final.toPrecision(3))) : "–",
-        ),
-        curve({ x: rounds, y: one.values, style: styleOf(0) }, at),
-      );
-      rounds.forEach((round, r) => {
-        if (!known(one.values[r])) return;
-        stops.push({
-          x: at.x(round),
-          y: at.y(one.values[r]),
-          tall: 0.6,
-          title: one.name,
-          passing: one.values.slice(r + 1).some(known),
-          items: [{ label: `round ${round}`, value: form[kind](one.values[r]), y: at.y(one.values[r]) }],
-        });
-      });
+    const panels = points.filter((point) => point.last),
+      band = { axis: null, padding: 0 };
+    const svg = chart({
+      ...{ width, height, label, ...noMargins, insetTop: 26, insetBottom: 10, insetLeft: 8, insetRight: 12 },
+      fx: { ...band, domain: Array.from({ length: columns }, (_, i) => i) },
+      fy: band,
+      x: { axis: null, type: "linear", domain: [Math.min(...rounds), Math.max(...rounds)] },
+      // The scale of all clients, also of those that are not shown yet.
+      y: { axis: null, type: "linear", zero: true, domain: spanOf(series.flatMap((one) => one.values)) },
+      marks: [
+        Plot.frame({ className: "panel", insetTop: 18, insetRight: 5, insetBottom: 6, insetLeft: 3 }),
+        Plot.text(panels, {
+          ...{ ...facet, frameAnchor: "top-left", dx: 4, dy: 5, fill: "var(--ink)" },
+          text: ({ one }) => cut(one.name, Math.floor((wide - 52) / 6)),
+        }),
+        Plot.text(panels, {
+          ...{ ...facet, frameAnchor: "top-right", dx: -6, dy: 5 },
+          text: ({ one }) => (known(end(one)) ? ticksOf(kind)(Number(end(one).toPrecision(3))) : "–"),
+        }),
+        curve({ points, style: styleOf(0) }, { ...facet, z: "i" }),
+      ],
     });
+    const at = (scale) => svg.scale(scale).apply;
+    const stops = points
+      .filter((point) => known(point.y))
+      .map((point) => {
+        const x = at("fx")(facet.fx(point)) + at("x")(point.round),
+          y = at("fy")(facet.fy(point)) + at("y")(point.y);
+        const passing = point.one.values.slice(rounds.indexOf(point.round) + 1).some(known);
+        const items = [{ label: `round ${point.round}`, value: form[kind](point.y), y }];
+        return { x, y, tall: 0.6, title: point.one.name, passing, items };
+      });
     return { svg, stops };
   };
   const made = figure({
-    title,
-    note,
-    draw,
+    ...{ title, note, draw },
     table: () => ({
       title,
       columns: [{ name: "client", kind: "text" }, ...rounds.map((round) => ({ name: `round ${round}`, kind }))],
@@ -79,6 +76,11 @@ function multiplesFigure({ title, note, names, rounds, rows, kind, worstFirst })
     });
     made.node.querySelector(".chart").after(button);
   }
+  made.update = (next) => {
+    ({ rounds, rows } = next);
+    series = arranged();
+    made.render();
+  };
   return made;
 }
 
@@ -88,75 +90,39 @@ function distributionFigure({ title, note, names, values, label, kind }) {
     .map((name, i) => ({ name, value: values[i] }))
     .filter((one) => known(one.value))
     .sort((a, b) => a.value - b.value);
+  const all = clients.map((one) => one.value),
+    range = kind === "percent" ? [0, 1] : spanOf(all),
+    bins = Plot.bin()
+      .value((one) => one.value)
+      .domain(range)
+      .thresholds(kind === "percent" ? Array.from({ length: 19 }, (_, i) => (i + 1) / 20) : 16)(clients)
+      .filter((held) => held.length);
   const draw = (width) => {
-    const height = 230,
-      all = clients.map((one) => one.value);
-    const svg = canvas(
-      width,
-      height,
-      clients.length
-        ? `${plain(title)}. ${clients.length} clients, from ${form[kind](all[0])} (${plain(clients[0].name)}) to ${form[
-            kind
-          ](last(all))} (${plain(last(clients).name)}), median ${form[kind](all[Math.floor((all.length - 1) / 2)])}.`
-        : `${plain(title)}: no values.`,
-    );
-    if (!clients.length) {
-      svg.append(sv("text", { x: width / 2, y: height / 2, "text-anchor": "middle", class: "tick" }, "no values"));
-      return { svg, stops: [] };
-    }
-    const [low, high] = kind === "percent" ? [0, 1] : span(all, { within: aboveZero(all), include: [0] });
-    const edges =
-      kind === "percent"
-        ? Array.from({ length: 21 }, (_, i) => i / 20)
-        : Array.from({ length: 17 }, (_, i) => low + ((high - low) * i) / 16);
-    const bins = edges.slice(0, -1).map((from, i) => ({
-      from,
-      to: edges[i + 1],
-      held: clients.filter((one) => one.value >= from && (one.value < edges[i + 1] || i === edges.length - 2)),
+    const height = 230;
+    if (!clients.length) return emptyChart(width, height, `${plain(title)}: no values.`, "no values");
+    const svg = chart({
+      ...{ width, height },
+      label: `${plain(title)}. ${clients.length} clients, from ${form[kind](all[0])} (${plain(clients[0].name)}) to ${form[
+        kind
+      ](last(all))} (${plain(last(clients).name)}), median ${form[kind](all[Math.floor((all.length - 1) / 2)])}.`,
+      x: across(width, label, { kind, domain: range }),
+      y: upwards({ kind: "round" }),
+      marks: [
+        Plot.rectY(bins, { x1: "x0", x2: "x1", y: "length", fill: colourOf(styleOf(0)), fillOpacity: 0.75 }),
+        Plot.ruleX(clients, { x: "value", stroke: "var(--paper)", insetTop: height - 42 - 12 - 9 }),
+        baseline(),
+      ],
+    });
+    const stops = bins.map((held) => ({
+      x: svg.scale("x").apply((held.x0 + held.x1) / 2),
+      y: svg.scale("y").apply(held.length),
+      title: `${form[kind](held.x0)} to ${form[kind](held.x1)}: ${held.length} of ${clients.length}`,
+      items: held.slice(0, 8).map((one) => ({ label: one.name, value: form[kind](one.value) })),
     }));
-    const most = Math.max(...bins.map((bin) => bin.held.length));
-    const at = axes(
-      svg,
-      width,
-      height,
-      { label, range: [low, high], kind },
-      { range: [0, most * 1.08], kind: "round" },
-    );
-    const stops = [];
-    for (const { from, to, held } of bins.filter((bin) => bin.held.length)) {
-      svg.append(
-        sv("rect", {
-          class: "f0",
-          "fill-opacity": 0.75,
-          x: at.x(from) + 1,
-          y: at.y(held.length),
-          width: Math.max(1, at.x(to) - at.x(from) - 2),
-          height: at.box.bottom - at.y(held.length),
-        }),
-      );
-      stops.push({
-        x: (at.x(from) + at.x(to)) / 2,
-        y: at.y(held.length),
-        title: `${form[kind](from)} to ${form[kind](to)}: ${held.length} of ${clients.length}`,
-        items: held.slice(0, 8).map((one) => ({ label: one.name, value: form[kind](one.value) })),
-      });
-    }
-    for (const one of clients)
-      svg.append(
-        sv("line", {
-          class: "notch",
-          x1: at.x(one.value),
-          x2: at.x(one.value),
-          y1: at.box.bottom,
-          y2: at.box.bottom - 9,
-        }),
-      );
     return { svg, stops };
   };
   return figure({
-    title,
-    note,
-    draw,
+    ...{ title, note, draw },
     table: () => ({
       title,
       columns: [
@@ -168,111 +134,132 @@ function distributionFigure({ title, note, names, values, label, kind }) {
   });
 }
 
+// A value with its interval for each client, on one axis: rows of {name, value, low, high}, in the order to be shown.
+// `reference` {value, label} is a line through all of them, such as a baseline.
+function intervalFigure({ title, note, rows, label, kind, reference = null }) {
+  const told = (row) => `${form[kind](row.value)} (${form[kind](row.low)} to ${form[kind](row.high)})`;
+  const draw = (width) => {
+    const seen = rows.filter((row) => known(row.value)),
+      tall = seen.length <= 40 ? 20 : 8,
+      left = Math.min(150, width * 0.3),
+      height = 12 + seen.length * tall + 42,
+      heard = seen.slice(0, 12).map((row) => `${plain(row.name)}: ${told(row)}`);
+    const spoken = `${plain(title)}. ${heard.join("; ")}${seen.length > 12 ? "; and more" : ""}.`;
+    if (!seen.length) return emptyChart(width, 84, spoken, "no values");
+    const stroke = colourOf(styleOf(0)),
+      place = (_, i) => i;
+    const svg = chart({
+      ...{ width, height, label: spoken, marginLeft: left },
+      x: across(width - left, label, { kind, nice: true, grid: true }),
+      y: { type: "band", padding: 0, axis: null, domain: seen.map(place) },
+      marks: [
+        baseline(),
+        Plot.axisY(
+          seen.map(place).filter((i) => tall > 10 || i % 2 === 0),
+          {
+            ...{ tickSize: 0, label: null },
+            tickFormat: (i) => cut(seen[i].name, Math.floor(left / 6.4)),
+          },
+        ),
+        reference ? Plot.ruleX([reference.value], { strokeDasharray: "5 4", strokeWidth: 1.5 }) : null,
+        reference ? Plot.text([reference], { x: "value", text: "label", frameAnchor: "top", dy: -12 }) : null,
+        Plot.ruleY(seen, { x1: "low", x2: "high", y: place, stroke, strokeWidth: 2, className: "interval" }),
+        Plot.dot(seen, { x: "value", y: place, r: 4, fill: stroke }),
+      ],
+    });
+    const stops = seen.map((row, i) => ({
+      x: svg.scale("x").apply(row.value),
+      y: svg.scale("y").apply(i) + tall / 2,
+      tall: 50,
+      title: row.name,
+      items: [{ label, value: told(row) }],
+    }));
+    return { svg, stops };
+  };
+  const columns = [{ name: "client", kind: "text" }, ...[label, "from", "to"].map((name) => ({ name, kind }))];
+  const table = () => ({ title, columns, rows: rows.map((row) => [row.name, row.value, row.low, row.high]) });
+  return figure({ title, note, draw, table });
+}
+
 // Records of each class at each client; or, where the classes are not known, records at each client.
 function holdingsFigure({ title, note, names, counts, totals }) {
   const classes = counts ? counts[0].length : 0,
-    most = Math.max(1, ...(counts ? counts.flat() : totals));
+    most = Math.max(1, ...(counts ? counts.flat() : totals)),
+    strength = (one) => Math.sqrt(one.n / most);
+  const cells = names.flatMap((_, i) => (counts ? counts[i].map((n, k) => ({ i, k, n })) : [{ i, n: totals[i] }]));
   const draw = (width) => {
     const tall = names.length <= 30 ? 22 : names.length <= 80 ? 12 : 6,
-      labels = Math.min(150, width * 0.24),
-      top = 22,
-      right = 46;
-    const height = top + names.length * tall + 22,
-      room = width - labels - right,
-      wide = room / Math.max(1, classes);
-    const svg = canvas(
-      width,
-      height,
-      `${plain(title)}: ${names.length} clients${classes ? `, ${classes} classes` : ""}, ${Math.min(
+      left = Math.min(150, width * 0.24),
+      right = 46,
+      wide = (width - left - right) / Math.max(1, classes),
+      stride = Math.ceil(20 / wide),
+      every = Math.ceil(11 / tall),
+      fill = colourOf(styleOf(0)),
+      rows = names.map((_, i) => i),
+      named = rows.filter((i) => i % every === 0);
+    const svg = chart({
+      ...{ width, height: 22 + names.length * tall + 22 },
+      ...{ marginTop: 22, marginRight: right, marginBottom: 22, marginLeft: left },
+      label: `${plain(title)}: ${names.length} clients${classes ? `, ${classes} classes` : ""}, ${Math.min(
         ...totals,
       )} to ${Math.max(...totals)} records each${classes ? `, at most ${most} of one class` : ""}.`,
-    );
-    const every = Math.ceil(11 / tall),
-      stops = [];
-    if (classes) {
-      const stride = Math.ceil(20 / wide);
-      for (let k = 0; k < classes; k += stride) {
-        svg.append(
-          sv(
-            "text",
-            { class: "tick small", x: labels + (k + 0.5) * wide, y: top - 6, "text-anchor": "middle" },
-            String(k),
-          ),
-        );
-      }
-    }
-    svg.append(
-      sv("text", { class: "tick small", x: width - 4, y: top - 6, "text-anchor": "end" }, "all"),
-      sv(
-        "text",
-        { class: "tick small", x: labels + room / 2, y: height - 6, "text-anchor": "middle" },
-        classes ? "class" : "training records",
-      ),
-    );
-    names.forEach((name, i) => {
-      const y = top + i * tall,
-        middle = y + tall / 2 + 3.5;
-      if (i % every === 0) {
-        svg.append(
-          sv(
-            "text",
-            { class: "tick small", x: labels - 5, y: middle, "text-anchor": "end" },
-            cut(name, Math.floor(labels / 6.4)),
-          ),
-          sv("text", { class: "tick small", x: width - 4, y: middle, "text-anchor": "end" }, String(totals[i])),
-        );
-      }
-      if (!classes) {
-        svg.append(
-          sv("rect", { class: "f0", x: labels, y: y + 1, width: (totals[i] / most) * room, height: tall - 2 }),
-        );
-        stops.push({
-          x: labels + ((totals[i] / most) * room) / 2,
-          y: y + tall / 2,
-          tall: 50,
-          title: name,
-          items: [{ label: "records", value: String(totals[i]) }],
-        });
-      }
-      for (let k = 0; k < classes; k++) {
-        const n = counts[i][k],
-          strength = Math.sqrt(n / most),
-          x = labels + k * wide;
-        if (tall > 6 && wide > 6) svg.append(sv("rect", { class: "panel", x, y, width: wide, height: tall }));
-        if (n)
-          svg.append(
-            sv("rect", {
-              class: "f0",
-              "fill-opacity": (0.08 + 0.92 * strength).toFixed(3),
-              x: x + 0.5,
-              y: y + 0.5,
-              width: Math.max(0.5, wide - 1),
-              height: tall - 1,
-            }),
-          );
-        if (n && wide >= 7 * String(n).length + 4 && tall >= 16) {
-          svg.append(
-            sv(
-              "text",
-              { class: strength > 0.6 ? "inside" : "small", x: x + wide / 2, y: middle, "text-anchor": "middle" },
-              String(n),
-            ),
-          );
-        }
-        stops.push({
-          x: x + wide / 2,
-          y: y + tall / 2,
-          title: name,
-          items: [{ label: `class ${k}`, value: String(n) }],
-        });
-      }
+      x: classes
+        ? { type: "band", padding: 0, axis: null, domain: counts[0].map((_, k) => k) }
+        : { type: "linear", axis: null },
+      y: { type: "band", padding: 0, axis: null, domain: rows },
+      marks: [
+        Plot.axisY(named, {
+          ...{ tickSize: 0, label: null },
+          tickFormat: (i) => cut(names[i], Math.floor(left / 6.4)),
+        }),
+        Plot.text(named, { y: (i) => i, text: (i) => String(totals[i]), frameAnchor: "right", dx: right - 4 }),
+        Plot.text(["all"], { frameAnchor: "top-right", dx: right - 4, dy: -14 }),
+        Plot.text([classes ? "class" : "training records"], { frameAnchor: "bottom", dy: 16 }),
+        classes
+          ? [
+              Plot.text(
+                counts[0].map((_, k) => k).filter((k) => k % stride === 0),
+                { x: (k) => k, text: String, frameAnchor: "top", dy: -14 },
+              ),
+              tall > 6 && wide > 6
+                ? Plot.cell(cells, { x: "k", y: "i", className: "empty", stroke: "var(--grid)" })
+                : null,
+              Plot.cell(
+                cells.filter((one) => one.n),
+                {
+                  ...{ x: "k", y: "i", fill, inset: wide > 2 ? 0.5 : 0 },
+                  fillOpacity: (one) => 0.08 + 0.92 * strength(one),
+                },
+              ),
+              tall >= 16
+                ? Plot.text(
+                    cells.filter((one) => one.n && wide >= 7 * String(one.n).length + 4),
+                    {
+                      x: "k",
+                      y: "i",
+                      text: (one) => String(one.n),
+                      fill: (one) => (strength(one) > 0.6 ? "var(--paper)" : "var(--ink)"),
+                    },
+                  )
+                : null,
+            ]
+          : Plot.barX(cells, { x: "n", y: "i", fill, insetTop: 1, insetBottom: 1 }),
+      ],
+      opacity: { type: "identity" },
+      color: { type: "identity" },
     });
+    const middle = (i) => svg.scale("y").apply(i) + tall / 2;
+    const stops = cells.map(({ i, k, n }) => ({
+      x: classes ? svg.scale("x").apply(k) + wide / 2 : (left + svg.scale("x").apply(n)) / 2,
+      y: middle(i),
+      tall: classes ? 1 : 50,
+      title: names[i],
+      items: [{ label: classes ? `class ${k}` : "records", value: String(n) }],
+    }));
     return { svg, stops };
   };
   return figure({
-    title,
-    note,
-    draw,
+    ...{ title, note, draw },
     table: () => ({
       title,
       columns: [

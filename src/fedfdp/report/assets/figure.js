@@ -1,24 +1,9 @@
 // A figure: title, chart, the values under pointer and arrow keys, the same numbers as a table, and the SVG to keep.
 // `draw(width)` gives {svg, stops, across}: a stop is {x, y, title, items: [{label, value, y, style}]}.
 
-// What a mark keeps of the page's style when it stands alone, and what goes without saying.
-const look = {
-  fill: null,
-  stroke: "none",
-  "stroke-width": "1px",
-  "stroke-dasharray": "none",
-  "stroke-linejoin": "miter",
-  "stroke-linecap": "butt",
-  "fill-opacity": "1",
-};
-const writing = { "font-family": null, "font-size": null, "text-anchor": "start" };
 const exportWidth = 640;
 
-function canvas(width, height, label) {
-  return sv("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label });
-}
-
-// Stand-alone: every style becomes an attribute, in the light theme, whatever the page shows now.
+// Stand-alone: the page's colours and sizes become attributes, in the light theme, whatever the page shows now.
 function standAlone(make, title, legend) {
   const theme = root.dataset.theme;
   root.dataset.theme = "light";
@@ -27,8 +12,7 @@ function standAlone(make, title, legend) {
   const svg = make(exportWidth).svg;
   stage.append(svg);
   let height = Number(svg.getAttribute("height"));
-  const head = sv("g", {}, sv("text", { x: 10, y: -8 }, cut(title, 90)));
-  svg.append(head);
+  svg.append(sv("text", { x: 10, y: -8, "text-anchor": "start", fill: "var(--ink)" }, cut(title, 90)));
   let x = 10,
     row = 0;
   for (const { label, style } of legend) {
@@ -37,7 +21,7 @@ function standAlone(make, title, legend) {
     if (x + wide > exportWidth && x > 10) [x, row] = [10, row + 1];
     svg.append(
       sample(style, x, height + 10 + 18 * row),
-      sv("text", { class: "tick", x: x + 30, y: height + 14 + 18 * row }, text),
+      sv("text", { x: x + 30, y: height + 14 + 18 * row, "text-anchor": "start" }, text),
     );
     x += wide;
   }
@@ -46,14 +30,11 @@ function standAlone(make, title, legend) {
   svg.setAttribute("width", exportWidth);
   svg.setAttribute("height", height + 26);
   svg.prepend(sv("rect", { x: 0, y: -26, width: exportWidth, height: height + 26, fill: "#ffffff" }));
-  for (const part of svg.querySelectorAll("*")) {
+  for (const part of [svg, ...svg.querySelectorAll("*")]) {
     const style = getComputedStyle(part);
-    for (const [name, usual] of Object.entries(part.tagName === "text" ? { ...look, ...writing } : look)) {
-      const value = style.getPropertyValue(name);
-      if (value !== usual) part.setAttribute(name, value);
-    }
+    for (const name of ["fill", "stroke", "font-size"]) part.setAttribute(name, style.getPropertyValue(name));
+    part.removeAttribute("class");
   }
-  for (const part of svg.querySelectorAll("[class]")) part.removeAttribute("class");
   const text = '<?xml version="1.0" encoding="UTF-8"?>\n' + new XMLSerializer().serializeToString(svg) + "\n";
   stage.remove();
   root.dataset.theme = theme;
@@ -65,7 +46,8 @@ const dashes = [null, "7 4", "2 4", "9 3 2 3"];
 const styleOf = (index) => ({ colour: index % 8, dash: dashes[Math.floor(index / 8) % dashes.length] });
 const sample = (style, x, y) =>
   sv("line", {
-    class: `line s${style.colour}`,
+    stroke: colourOf(style),
+    "stroke-width": 2,
     "stroke-dasharray": style.dash,
     x1: x,
     x2: x + 24,
@@ -100,9 +82,12 @@ function figure({ title, note, draw, table, legend = [], controls = null }) {
   let width = 0;
   const render = () => {
     if (width < 40) return;
-    const drawn = draw(width);
+    const drawn = draw(width),
+      focused = chart.contains(document.activeElement);
     chart.replaceChildren(drawn.svg);
     follow(chart, drawn, spoken);
+    if (focused) drawn.svg.focus();
+    if (numbers?.children.length > 1) numbers.lastChild.replaceWith(tableView(table()));
   };
   new ResizeObserver(() => {
     const now = Math.floor(chart.clientWidth);

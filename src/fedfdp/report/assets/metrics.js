@@ -20,18 +20,18 @@ function curveFigures(all, { linesOf, limits = {}, hidden, ownLegend = false }) 
   }
   return [...groups.values()].map((group) => {
     const [{ name, form: kind, curve }] = group;
-    return lineFigure({
+    const made = lineFigure({
       title: `${told(curve.figure, all)} by round`,
       note: told(curve.note, all) || null,
       series: linesOf(group),
       kind,
       log: curve.log,
       zero: curve.zero,
-      within: kind === "percent" ? [0, 1] : curve.zero ? [0, Infinity] : undefined,
       limit: limits[name] || null,
       xLabel: "round",
       hidden,
       ownLegend,
     });
+    return { ...made, group };
   });
 }

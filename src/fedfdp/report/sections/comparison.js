@@ -96,7 +96,6 @@ drawings.comparison = (runs) => {
         return { x: values.map((_, i) => i + 1), y: values };
       }),
       kind: servedKind,
-      within: servedKind === "percent" ? [0, 1] : undefined,
       xLabel: "client, worst first",
       xName: "client",
       hidden,

@@ -11,7 +11,7 @@ function sentence(run) {
   if (known(r.psi)) parts.push(`Ψ = ${form.number(r.psi)}`);
   if (!run.private) parts.push("not private");
   else if (known(r.epsilon))
-    parts.push(`ε = ${form.epsilon(r.epsilon)} at δ = ${form.delta(r.delta)} for every record`);
+    parts.push(`ε = ${form.epsilon(r.epsilon)} at δ = ${form.delta(r.delta)} for every ${run.unit}`);
   const clients = run.clients.names.length;
   return `${form.text(run.method)} on ${form.text(run.data)}, ${clients} ${clients === 1 ? "client" : "clients"}, ${run.round} rounds: ${parts.join("; ") || "no measures yet"}.`;
 }

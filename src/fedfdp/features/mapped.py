@@ -1,0 +1,168 @@
+"""Applies features to all records of a pool once, and keeps them: found again by content, read as a memory map.
+
+Records never meet: a map that is not ours is given one record at a time, and must keep nothing of it. The files hold
+what the records hold, so only their owner may read them.
+"""
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedfdp.core import files
+from fedfdp.core.errors import DataError, SettingError
+from fedfdp.core.identity import examine
+from fedfdp.core.records import digest
+from fedfdp.features import shape_after
+
+BATCH = 32  # records of ours at a time: what they become stays in a core's cache
+Say = Callable[[str], None]
+
+
+def place() -> Path:
+    """Where features are kept: below $FEDFDP_DATA, else ~/.cache/fedfdp."""
+    return Path(os.environ.get("FEDFDP_DATA") or "~/.cache/fedfdp").expanduser() / "features"
+
+
+def digest_of(module: nn.Module) -> str:
+    """What a map computes, as a digest; a SettingError if it holds what no digest can identify.
+
+    Ours say which version of their code they are, so that a run can be read with a later Python. The code of others is
+    read.
+    """
+    if _ours(module):
+        settings = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+        del settings["training"]
+        about = [type(module).__qualname__, str(module.version), repr(sorted(settings.items()))]
+        return digest(about, dict(module.named_parameters()), dict(module.named_buffers()))
+    found = examine(module, "features")
+    if found.unknown:
+        fix = "keep functions, numbers and tensors in it"
+        raise SettingError("features", type(module).__name__, f"{found.unknown} cannot be identified", fix)
+    return found.digest
+
+
+def _ours(module: nn.Module) -> bool:
+    return type(module).__module__.startswith("fedfdp.features.")
+
+
+def mapped(
+    module: nn.Module,
+    x: Tensor,
+    *,
+    folder: Path | None = None,
+    threads: int | None = None,
+    progress: Say | None = None,
+) -> Tensor:
+    """The features of every record of `x`, float16, in its order: from the cache, or computed into it.
+
+    Args:
+        module: the map, frozen and in evaluation mode.
+        x: all records.
+        folder: where features are kept; None: the usual place.
+        threads: how many compute; None: as many as torch may use.
+        progress: told now and then how far it is, with the time left.
+    """
+    if not x.is_floating_point():
+        fix = "leave [features] out"
+        raise SettingError("features", type(module).__name__, "records are token numbers: there is nothing to map", fix)
+    shape = (len(x), *shape_after(module, tuple(x.shape[1:])))
+    folder, before = folder or place(), digest_of(module)
+    path = folder / f"{_content(before, x)}.npy"
+    with _disk_errors(folder):
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with files.locked(folder / f".{path.stem}.lock", wait=True):
+                if not path.exists():  # another process may have made it while this one waited
+                    _compute(module, x, shape, path, threads or torch.get_num_threads(), progress)
+                    if digest_of(module) != before:
+                        path.unlink()
+                        allowed = "it changes while it maps records, so one record could depend on another"
+                        raise SettingError("features", type(module).__name__, allowed, "keep nothing in forward")
+        try:
+            found = np.load(path, mmap_mode="c")  # copy on write: nothing that is done to it reaches the file
+        except ValueError:
+            found = None
+    if found is None or found.shape != shape or found.dtype != np.float16:
+        raise DataError(f"{path} is damaged; delete it and start again")
+    return torch.from_numpy(found)
+
+
+def _content(map_digest: str, x: Tensor) -> str:
+    sha = hashlib.sha256(f"{map_digest}{x.dtype}{tuple(x.shape)}".encode())
+    sha.update(x.contiguous().numpy().data)
+    return sha.hexdigest()[:32]
+
+
+def _compute(
+    module: nn.Module, x: Tensor, shape: tuple[int, ...], path: Path, threads: int, progress: Say | None
+) -> None:
+    """Writes beside the file, then renames: it is whole or not there."""
+    beside = path.with_name(f".{path.stem}.part")
+    try:
+        out = np.lib.format.open_memmap(beside, mode="w+", dtype=np.float16, shape=shape)
+        os.chmod(beside, 0o600)
+        for start, found in _batches(module, x, threads, progress):
+            out[start : start + len(found)] = found
+        out.flush()
+        del out
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _batches(module: nn.Module, x: Tensor, threads: int, progress: Say | None) -> Iterator[tuple[int, np.ndarray]]:
+    """The features from each start on. Threads share no batch: where cores are busy, none waits for another."""
+    ours = _ours(module)
+    each, name = BATCH if ours else 1, type(module).__name__
+
+    def features(start: int) -> tuple[int, np.ndarray]:
+        part = x[start : start + each]
+        with torch.inference_mode():
+            found = module(part)
+            if not ours and start == 0 and not torch.equal(found, module(part)):
+                allowed = "gives other features when it is called again: it draws at random or remembers"
+                raise SettingError("features", name, allowed, "call .eval(), take dropout out")
+        if not bool(found.isfinite().all()) or float(found.abs().max()) > 6e4:
+            row = start + int((~(found.flatten(1).abs() <= 6e4)).any(1).nonzero()[0])
+            raise DataError(f"features of record {row} are not finite or above 60,000; scale what {name} gives")
+        return start, found.half().numpy()
+
+    told = begun = time.monotonic()
+    workers = max(1, threads) if ours else 1  # we know that ours may be called from several threads
+    before = torch.get_num_threads()
+    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1 if ours else before,)) as pool:
+        try:
+            for done in pool.map(features, range(0, len(x), each)):
+                yield done
+                now, so_far = time.monotonic(), min(done[0] + each, len(x))
+                if progress is not None and now - told > 1 and so_far < len(x):
+                    left = (now - begun) / so_far * (len(x) - so_far)
+                    progress(f"features: {so_far:,} of {len(x):,} records, {_clock(left)} left")
+                    told = now
+        finally:
+            pool.shutdown(cancel_futures=True)
+    torch.set_num_threads(before)
+    if progress is not None:
+        progress(f"features: {len(x):,} records in {_clock(time.monotonic() - begun)}")
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"
+
+
+@contextlib.contextmanager
+def _disk_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        fix = "free some space or choose another folder with FEDFDP_DATA=DIR"
+        raise DataError(f"cannot keep features in {folder}: {error.strerror or error}; {fix}") from error
