@@ -26,6 +26,7 @@ from fedfdp.algorithms.record_types import (
 from fedfdp.core import ranges
 from fedfdp.core import weights as w
 from fedfdp.core.errors import require
+from fedfdp.core.kinds import check_kinds
 from fedfdp.core.records import Weights
 from fedfdp.core.settings import left_out
 from fedfdp.fairness.coefficients import PlainClip
@@ -88,6 +89,7 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
 
     def __post_init__(self) -> None:
         ranges.check(self, "algorithm")
+        check_kinds(self, "algorithm")
         both = self.local_steps is not None and self.local_epochs is not None
         self.require(not both, "local_epochs", "not together with local_steps", "leave one of them out")
 

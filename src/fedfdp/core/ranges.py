@@ -7,6 +7,7 @@ why). A check reads public values only, never a record, so anybody may see it fa
 import functools
 import typing
 from dataclasses import dataclass
+from numbers import Real
 
 from fedfdp.core.errors import SettingError
 
@@ -20,9 +21,9 @@ class Range:
     meaning: str
     fix: str = ""
 
-    def check(self, name: str, value: float) -> None:
+    def check(self, name: str, value: object) -> None:
         """Raises a SettingError that names the number, unless it is within the range."""
-        if not self.low <= value <= self.high:
+        if not (isinstance(value, Real) and self.low <= value <= self.high):
             shown = value if len(repr(value)) <= 40 else f"{value!r:.40}…"
             raise SettingError(name, shown, f"{self.meaning} from {self.low:g} to {self.high:g}", self.fix)
 

@@ -12,6 +12,13 @@ from fedfdp.core.errors import SettingError, nearest
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+# What is allowed, for those kinds of which pydantic speaks in terms of Python.
+_WORDS = dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number")
+_WORDS |= dict.fromkeys(("float_type", "float_parsing"), "a number")
+_WORDS |= dict.fromkeys(("bool_type", "bool_parsing"), "true or false")
+_WORDS |= {"dict_type": "settings by name, as { name = value }", "tuple_type": 'a list, as ["a", "b"]'}
+_WORDS |= {"string_type": 'a text, as "word"', "list_type": 'a list, as ["a", "b"]'}
+
 T = TypeVar("T", bound="DataclassInstance")
 
 
@@ -29,7 +36,7 @@ def parse(kind: type[T], values: object, section: str) -> T:
     except ValidationError as invalid:
         first = invalid.errors()[0]
         place = ".".join(filter(None, [section, *(str(part) for part in first["loc"] if part in known)]))
-        raise SettingError(place, first["input"], first["msg"].lower()) from None
+        raise SettingError(place, first["input"], _WORDS.get(first["type"], first["msg"].lower())) from None
 
 
 def _dates_as_text(value: object) -> object:

@@ -133,7 +133,7 @@ def output_shape(model: nn.Module, *, input_shape: tuple[int, ...], tokens: bool
     modes = [(module, module.training) for module in model.modules()]
     try:
         with changes_undone(named_layers(model)), torch.inference_mode():
-            device = next(model.parameters()).device
+            device = next((parameter.device for parameter in model.parameters()), None)
             records = torch.zeros(2, *input_shape, dtype=torch.int64 if tokens else torch.float32, device=device)
             return tuple(model.eval()(records).shape)
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:

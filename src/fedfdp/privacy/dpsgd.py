@@ -10,6 +10,7 @@ from typing import Annotated
 
 from fedfdp.core import ranges
 from fedfdp.core.errors import SettingError, require
+from fedfdp.core.kinds import check_kinds
 from fedfdp.privacy.accounting import Event, find
 
 
@@ -33,6 +34,7 @@ class DPSGD:
 
     def __post_init__(self) -> None:
         ranges.check(self, "privacy")
+        check_kinds(self, "privacy")
         fits = self.delta is None or 0 < self.delta < 1
         require(fits, "privacy.delta", self.delta, "a probability in (0, 1)", "take less than 1/records, as 1e-5")
         fits = self.epsilon is None or _positive(self.epsilon)

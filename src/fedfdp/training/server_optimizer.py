@@ -7,6 +7,7 @@ import torch
 
 from fedfdp.core import weights as w
 from fedfdp.core.errors import require
+from fedfdp.core.kinds import check_kinds
 from fedfdp.core.records import Weights
 
 
@@ -32,6 +33,7 @@ class ServerOptimizer:
     average: float = None  # type: ignore[assignment]  # decay of the average that is released; 0: the last weights
 
     def __post_init__(self) -> None:
+        check_kinds(self, "server")
         require(self.lr > 0, "server.lr", self.lr, "a step size above 0", "1 takes the clients' mean as it is")
         require(self.tau > 0, "server.tau", self.tau, "above 0", "1e-3 is usual")
         for name in ("momentum", "beta2", "average"):
