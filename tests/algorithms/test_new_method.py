@@ -136,7 +136,7 @@ def test_a_gradient_that_a_method_keeps_is_not_overwritten(two_clients):
             here.memory = Kept(released.gradient)
             return released.gradient
 
-    privacy = fedfdp.DPSGD(epsilon=100.0, sigma=2.0, q=1.0, clip=1.0)
+    privacy = fedfdp.DPSGD(delta=1e-5, epsilon=100.0, sigma=2.0, q=1.0, clip=1.0, sigma_loss=5.0)
     played = play(Keeps(lr=0.5), two_clients, linear(1, 0), privacy=privacy, randomness=Given(0.1))
     for upload in played.uploads:
         kept = flat(played.memories[upload.client].gradient)

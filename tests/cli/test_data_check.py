@@ -240,7 +240,7 @@ def test_many_small_holders_are_one_line(fedfdp, tmp_path):
 def test_advice_on_privacy_that_cannot_work():
     x, y = torch.rand(50, 2, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 2
     clients = federation(("a", (x, y)), ("b", (x[:1] + 1, y[:1])))
-    private = DPSGD(epsilon=1.0, sigma=2.0, q=0.5, delta=0.1)
+    private = DPSGD(epsilon=1.0, sigma=2.0, q=0.5, delta=0.1, sigma_loss=5.0)
     advice = "\n".join(review(clients, private, step=(private.event(),)).advice)
     assert "holder 'b' is too small: 1 training records at q = 0.5 make batches of 0.5" in advice
     assert "no q helps: merge it with another holder" in advice

@@ -18,7 +18,7 @@ from fedfdp.runs import config as configs
 from fedfdp.runs.build import launch, model_of
 from frozen_net import FrozenNet
 
-PRIVATE = fedfdp.DPSGD(epsilon=8.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5, accountant="rdp")
+PRIVATE = fedfdp.DPSGD(delta=1e-5, epsilon=8.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5, accountant="rdp")
 HEAD = 12 * 10 + 10  # weights of the head
 
 

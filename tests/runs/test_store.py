@@ -15,7 +15,7 @@ import pytest
 from fedfdp.core.errors import DataError, RunError
 from fedfdp.data.files.content import content_of
 from fedfdp.runs import config as configs
-from fedfdp.runs.build import launch, pinned, stored_config
+from fedfdp.runs.build import federation_of, fitted, launch, pinned, stored_config
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.store import Store, find_runs
 from fedfdp.runs.sweep import RunProgress, sweep
@@ -92,7 +92,8 @@ def table(tmp_path):
         'rounds = 4\neval_every = 2\nmodel = { name = "linear" }\nprivacy = { epsilon = 3.0 }\n[data]\n'
         'source = "people.csv"\nholder = "town"\nlabel = "ill"\nclasses = ["no", "yes"]\ncolumns = { age = [0, 110] }\n'
     )
-    return configs.load(str(tmp_path / "run.toml")).resolved(), file
+    config = configs.load(str(tmp_path / "run.toml"))
+    return fitted(config, federation_of(config)), file
 
 
 def edit(file):

@@ -82,15 +82,20 @@ def run(
 
 
 def _warn_of_noise(config: "Config", federation: "Federation") -> None:
-    """Says on stderr, before training, if the budget is too small for these records."""
+    """Says on stderr, before training, if the budget is too small for these records; not if it is not used up."""
     from fedfdp.runs.build import facts_of
+    from fedfdp.training.budget import USED_UP, part_used
     from fedfdp.training.defaults import Strength
 
     if config.privacy is None or config.rounds is None:
         return
     facts, share = facts_of(config, federation), config.participation.fraction
     strength = Strength.of(facts, config.algorithm, config.privacy, config.rounds, share)
-    if said := strength.warning(config.privacy.epsilon):
+    said = strength.warning(config.privacy.epsilon)
+    if not said or config.algorithm.adaptive:
+        return
+    before = config.data.before
+    if part_used(config.privacy, config.algorithm, config.rounds, share=share, before=before) > USED_UP:
         print(f"fedfdp: {said}", file=sys.stderr)
 
 

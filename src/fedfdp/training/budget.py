@@ -137,6 +137,15 @@ def rate_for(privacy: DPSGD, algorithm: Algorithm, rounds: int) -> float:
     return round_away(found, upward=False)
 
 
+def part_used(
+    privacy: DPSGD, algorithm: Algorithm, rounds: int, *, share: float = 1.0, before: Sequence[Event] = ()
+) -> float:
+    """The part of ε that these rounds cost."""
+    assert privacy.epsilon is not None
+    spent = [*before, *repeat(algorithm.events(None, privacy), math.ceil(rounds * share))]
+    return epsilon_of(spent, privacy.delta, accountant=privacy.accountant) / privacy.epsilon
+
+
 def unspent(
     privacy: DPSGD, algorithm: Algorithm, rounds: int, *, share: float = 1.0, before: Sequence[Event] = ()
 ) -> str:
@@ -145,8 +154,7 @@ def unspent(
     if algorithm.adaptive:
         return ""
     paid, step = math.ceil(rounds * share), algorithm.events(None, privacy)
-    cost = epsilon_of([*before, *repeat(step, paid)], privacy.delta, accountant=privacy.accountant)
-    used = cost / privacy.epsilon
+    used = part_used(privacy, algorithm, rounds, share=share, before=before)
     if used > USED_UP:
         return ""
     most = max_count(step, privacy.epsilon, privacy.delta, accountant=privacy.accountant, after=before)

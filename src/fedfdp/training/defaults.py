@@ -276,12 +276,16 @@ def _fair(facts: PublicFacts | None, algorithm: Algorithm, privacy: DPSGD | None
         if privacy is not None and facts is None:
             del offered["server_lam"]  # left open until the sizes are known
         elif privacy is not None and facts is not None:
-            middle = sorted(facts.sizes)[len(facts.sizes) // 2]
+            # The root mean square over holders: one tiny holder with a wild weight brings its noise to all.
+            usual = math.sqrt(len(facts.sizes) / sum(size**-2 for size in facts.sizes))
             kept = getattr(algorithm, "smoothing", 0.0)
-            noise = privacy.sigma_loss * getattr(algorithm, "loss_clip", 1.0) / (privacy.q * middle)
+            noise = privacy.sigma_loss * getattr(algorithm, "loss_clip", 1.0) / (privacy.q * usual)
             noise *= math.sqrt((1 - kept) / (1 + kept))
             lam = _digits(min(FAIRNESS, FAIR_NOISE / noise), 2)
-            offered["server_lam"] = lam, f"a holder of {middle:,} releases its loss within ± {noise:.2g}"
+            offered["server_lam"] = (
+                lam,
+                f"the noise in released losses is {noise:.2g}, as root mean square over holders",
+            )
     if left_out(algorithm, "initial_loss") and facts is not None and facts.classes is None and facts.scaled:
         # The squared error of a model that says 0 where targets are spread evenly over [−1, 1].
         offered["initial_loss"] = 0.333, "the squared error of 0 for targets spread over their declared range"
