@@ -17,8 +17,8 @@ from report.hostile import HOSTILE
 
 
 @pytest.fixture(autouse=True)
-def _own_home(monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+def _own_token(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.fixture

@@ -113,7 +113,9 @@ def config_of(experiment: Experiment, row: Row, column: Column, scale: Scale, se
         rounds = math.ceil(rounds * experiment.rounds_share)
         rounds = min(rounds, experiment.most_rounds or rounds)
     config = whole
-    config = replace(config, rounds=rounds, eval_every=max(1, math.ceil(rounds / experiment.evaluations)))
+    often = experiment.evaluations
+    often = often if experiment.targets else min(often, scale.most_evaluations or often)
+    config = replace(config, rounds=rounds, eval_every=max(1, math.ceil(rounds / often)))
     return Planned(row, column, config, step)
 
 
@@ -172,4 +174,5 @@ def read(store: Store, planned: Planned) -> Found:
         tuned_for=planned.step.tuned_for,
         **{name: seen.get(name) for name in ("accuracy", "psi", "psi_train", "psi_local", "worst_accuracy")},
         seconds=summary["seconds"],
+        by_client=tuple((run.metrics() or [{}])[-1].get("clients", {}).get("accuracy", ())),
     )

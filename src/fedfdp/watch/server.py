@@ -5,6 +5,7 @@ part of the printed address that browsers send to nobody.
 """
 
 import json
+import os
 import secrets
 import threading
 import webbrowser
@@ -225,7 +226,8 @@ def watching(place: Path, port: int | None, *, show: bool = False) -> Iterator[W
 
 def own_token(file: Path | None = None) -> str:
     """This user's token, kept where only they can read it, so that an open page lasts beyond a restart."""
-    file = file or Path("~/.local/state/fedfdp/watch.token").expanduser()
+    state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+    file = file or state / "fedfdp" / "watch.token"
     with suppress(OSError, UnicodeDecodeError):
         if file.stat().st_mode & 0o077 == 0 and len(token := file.read_text().strip()) >= 32:
             return token

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -36,8 +37,6 @@ class Rows(NamedTuple):
 
     def first(self, tensor: Tensor, records: int) -> Tensor:
         """(B, …): each record as `take` gives it, one after the other."""
-        if self == (0, 1, 1):
-            return tensor
         left, right = tensor.shape[: self.dim], tensor.shape[self.dim + 1 :]
         apart = tensor.reshape(*left, self.before, records, self.after, *right).movedim(self.dim + 1, 0)
         return apart.reshape(records, *left, self.before * self.after, *right)
@@ -51,7 +50,16 @@ class Mixed:
 
 
 class Order(NamedTuple):
-    """The index vector 0 … B − 1: allowed only for picking one element per record, as in x[arange(B), last]."""
+    """The index vector 0 … B − 1, allowed only for picking from each record its own, as in x[arange(B), last].
+
+    It may have more dimensions behind, of size 1.
+    """
+
+    more: int = 0
+
+    def of(self, records: int, device: torch.device) -> Tensor:
+        """The index itself."""
+        return torch.arange(records, device=device).view(-1, *[1] * self.more)
 
 
 Place = Rows | Mixed | Order | None  # None: the value does not depend on the records

@@ -182,6 +182,8 @@ class _Proof:
             return [mixed] * len(expected)
         if name == "arange" and expected == ((Size(0, 1),),) and _counts(self.one.samples[call.made[0]]):
             return [Order()]
+        if (order := self._still_order(call, key, expected, name, with_records)) is not None:
+            return [order]
         if any(isinstance(self.places.get(r), Order) for r in with_records) and not self._picks(key, name):
             return [Mixed(f"{name}: the places of records in the batch are used")] * len(expected)
         met = condition(name)
@@ -209,6 +211,20 @@ class _Proof:
         changed = tuple(number[reference] for reference in call.changed)
         return call.func, _renamed(key, number), expected, changed, kinds
 
+    def _still_order(
+        self, call: TracedCall, key: Key, expected: tuple[Shape, ...], name: str, with_records: list[Reference]
+    ) -> Order | None:
+        """The index vector with dimensions of size 1 added behind; None where a call does something else."""
+        if name not in ("__getitem__", "unsqueeze", "view", "reshape") or len(expected) != 1 or len(with_records) != 1:
+            return None
+        if not isinstance(self.places.get(with_records[0]), Order) or key[0] != with_records[0] or call.changed:
+            return None
+        more, sample = len(expected[0]) - 1, self.one.samples[call.made[0]]
+        if name == "__getitem__" and not _adds_dimensions(call.args[1]):
+            return None
+        grown = expected[0] == (Size(0, 1), *[1] * more)
+        return Order(more) if grown and _counts(sample.flatten()) else None
+
     def _shape_of(self, reference: Reference) -> Shape:
         one, other = (tuple(traced.samples[reference].shape) for traced in (self.one, self.other))
         return self._merged_shape(one, other, "a shape")
@@ -221,6 +237,12 @@ class _Proof:
         if type(index) is not tuple or not index:
             return False
         return [r for r in references(index) if isinstance(self.places.get(r), Order)] == [index[0]]
+
+
+def _adds_dimensions(index: object) -> bool:
+    """Whether an index takes everything and only adds dimensions."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(part is None or part is Ellipsis or (type(part) is slice and part == slice(None)) for part in parts)
 
 
 def _renamed(key: object, number: dict[Reference, int]) -> object:

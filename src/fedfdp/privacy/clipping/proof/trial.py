@@ -102,7 +102,7 @@ class Trial:
         """
         sample, place = self.read[reference]
         if isinstance(place, Order):
-            return torch.arange(MANY, device=sample.device)
+            return place.of(MANY, sample.device)
         shape = list(sample.shape)
         if isinstance(place, Rows):
             shape[place.dim] = place.before * MANY * place.after
