@@ -190,7 +190,8 @@ class Federation:
         names, indices = deal(dataset, clients, how, beta, shards_per_client, column, stream(seed, PARTITION))
         rng = stream(seed, SPLIT)
         parts = [split(index, test_fraction, rng) for index in indices]
-        return cls.over(dataset.x, dataset.y, dataset.classes, dataset.name, names, parts)
+        dealt = cls.over(dataset.x, dataset.y, dataset.classes, dataset.name, names, parts)
+        return replace(dealt, class_names=dataset.class_names)
 
     @classmethod
     def from_clients(

@@ -12,6 +12,7 @@ from fedfdp.data.files.paths import ARRAYS
 from fedfdp.data.files.read import Say
 from fedfdp.data.files.source import target_range
 from fedfdp.data.named.catalog import find, named
+from fedfdp.data.named.entry import Table
 from fedfdp.data.schema import Facts, class_names
 
 
@@ -38,7 +39,7 @@ class Meaning:
 def meaning(facts: Facts, source: str) -> Meaning:
     """What a run's outputs mean, from the [data] section that the run keeps."""
     if named(source):
-        return Meaning(tuple(map(str, range(find(source).classes))))
+        return Meaning(find(source).labels)
     return Meaning(class_names(facts), target_range(facts))
 
 
@@ -46,11 +47,13 @@ def read_inputs(facts: Facts, source: str, path: str | Path, *, progress: Say | 
     """The inputs in a file, or in a folder of images, laid out and scaled as those of `data.source` in training.
 
     Columns for label, holder and test may be there or not; all others must be those of the training files. For a run
-    on a dataset by name, give an archive or a folder of images.
+    on images by name, give an archive or a folder of images; on a table by name, a table with its columns.
     """
     path = Path(path)
     if named(source):
         known = find(source)
+        if isinstance(known, Table):
+            return read.read_inputs(known.facts, path, progress=progress)
         if path.is_file() and path.suffix.lower() not in ARRAYS:
             shape = "×".join(map(str, known.shape))
             raise DataError(
