@@ -16,6 +16,7 @@ COMMANDS = {
     "export": "fedfdp.cli.export:export",
     "predict": "fedfdp.cli.predict:predict",
     "report": "fedfdp.cli.report:report",
+    "officer": "fedfdp.cli.officer:officer",
     "plan": "fedfdp.cli.plan:plan",
     "audit": "fedfdp.cli.audit:audit",
     "bench": "fedfdp.cli.bench:bench",

@@ -53,7 +53,7 @@ def render(facts: Json) -> str:
         title=html.escape(_title(facts)),
         style=style,
         script=script,
-        policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}",
+        policy=f"default-src 'none'; style-src {policy_hash(style)}; script-src {policy_hash(script)}",
         facts=embedded(facts),
     )
 
@@ -83,6 +83,6 @@ def _asset(name: str) -> str:
     return files("fedfdp.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
+def policy_hash(text: str) -> str:
     """How a content security policy names the one script or style that it allows."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
