@@ -53,6 +53,9 @@ def test_a_table_alone_makes_a_config_that_runs(fedfdp, table, tmp_path):
     # whatever was read from values is named; an hour's cycle is public by itself
     assert data["unchecked"] == ["age", "sex", "stay", "admitted", "ward", "score", "back"]
     assert "# NOT PUBLIC YET" in text
+    code, out, _ = fedfdp("data", "check", "run.toml")
+    assert code == 0
+    assert "say of age, sex, stay, admitted, ward, score, back was read from the records (data.unchecked)" in out
     code, out, err = fedfdp("run", "run.toml", "--set", "rounds=2", "--json")
     assert code == 0, err
     assert "not public yet, and not covered by ε: what data.columns says of age, sex, stay" in err
@@ -177,3 +180,19 @@ def test_awkward_names_are_quoted(fedfdp, tmp_path):
     assert code == 0, err
     code, _, err = fedfdp("run", "r.toml", "--set", "rounds=1")
     assert code == 0, err
+
+
+def test_the_docs_lead_from_the_installation_to_a_report_in_five_commands():
+    """tests/test_docs.py runs them, on the table that the page makes."""
+    from docs_blocks import ROOT, blocks, commands
+
+    found = [c for block in blocks(ROOT / "docs" / "start.md") if not block.language for c in commands(block)]
+    lines = [command.line for command in found if block_of_a_table(command.line)]
+    assert [line.split()[:2] for line in lines[:5]] == [
+        ["pip", "install"], ["fedfdp", "init"], ["fedfdp", "data"], ["fedfdp", "run"], ["fedfdp", "report"],
+    ]  # fmt: skip
+
+
+def block_of_a_table(line):
+    """Not the first run, which needs no table."""
+    return "first" not in line

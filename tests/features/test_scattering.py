@@ -84,6 +84,14 @@ def test_shapes(shape, features):
     assert Scattering()(torch.zeros(1, *shape)).shape[1:] == features
 
 
+def test_three_colours_become_brightness_and_two_differences(images):
+    red, green, blue = coloured = torch.stack([images[0, 0], images[0, 1], images[1, 0]])
+    by_hand = torch.stack([(red + green + blue) / 3**0.5, (red - blue) / 2**0.5, (red - 2 * green + blue) / 6**0.5])
+    found, plain = Scattering()(coloured[None]), Scattering(opponent=False)
+    assert torch.allclose(found, plain(by_hand[None]), atol=1e-4)
+    assert not torch.allclose(found, plain(coloured[None]), atol=0.1)
+
+
 def test_each_record_by_itself(images):
     net = Scattering()
     both = net(images)

@@ -18,7 +18,7 @@ from fedfdp.runs import config as configs
 from fedfdp.runs.build import launch, pinned, stored_config
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.store import Store, find_runs
-from fedfdp.runs.sweep import Word, sweep
+from fedfdp.runs.sweep import RunProgress, sweep
 from fedfdp.runs.tables import write_table
 from fedfdp.runs.tracking import check_tracking, flat, recalls, tracker
 from fedfdp.tuning.grid import Candidate
@@ -186,7 +186,7 @@ def test_a_sweep_runs_what_is_missing_and_goes_on_after_a_failure(tmp_path):
     states = {name: [w.state for w in words if w.run == store.path(c).name and w.state != "running"]
               for name, c in (("done", done), ("fresh", fresh), ("bad", bad))}  # fmt: skip
     assert states == {"done": ["found"], "fresh": ["started", "done"], "bad": ["started", "failed"]}
-    last = next(word for word in words if word.state == "done")
+    last = next(progress for progress in words if progress.state == "done")
     assert (last.round, last.measures["accuracy"]) == (4, store.run(fresh).summary()["accuracy"])
     assert store.run(fresh).summary()["threads"] == 1
 
@@ -304,4 +304,4 @@ def test_a_sweep_killed_at_any_moment_gives_the_same_table(tmp_path):
 
 
 def test_a_word_says_how_far_a_run_is():
-    assert Word("a", "started") == Word("a", "started", 0, 0, {}, "")
+    assert RunProgress("a", "started") == RunProgress("a", "started", 0, 0, {}, "")

@@ -29,7 +29,7 @@ def tried():
 def halved(tried, tmp_path_factory):
     root = tmp_path_factory.mktemp("halved")
     heard = []
-    return tune(tried, root, jobs=1, hear=heard.append), heard, root
+    return tune(tried, root, jobs=1, on_report=heard.append), heard, root
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_interrupted_at_any_rung_it_comes_to_the_same(tried, halved, tmp_path):
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            tune(tried, tmp_path, jobs=1, hear=interrupt)
+            tune(tried, tmp_path, jobs=1, on_report=interrupt)
     again = tune(tried, tmp_path, jobs=1)
     assert again == tuned
 

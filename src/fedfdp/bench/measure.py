@@ -8,7 +8,7 @@ the caches.
 import random
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,8 @@ LEAST, MOST = 3, 60  # repetitions
 TURN = 0.1  # seconds that a peer steps until it is the turn of another
 PATIENCE = 60.0  # seconds; a peer whose first step takes longer is left out
 REFERENCE = "plain"
+
+Clock = Callable[[], float]  # seconds; `time.process_time` counts those of the processor alone
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Timing:
     repeats: int
 
 
-def interleaved(peers: Mapping[str, Peer], *, seconds: float) -> dict[str, Timing]:
+def interleaved(peers: Mapping[str, Peer], *, seconds: float, clock: Clock = time.perf_counter) -> dict[str, Timing]:
     """Timings of all peers, the plain one among them, about so many seconds each. Peers that are too slow are left out.
 
     A peer has turns until its seconds are used up, and LEAST of them unless that takes as many times its seconds. The
@@ -40,13 +42,13 @@ def interleaved(peers: Mapping[str, Peer], *, seconds: float) -> dict[str, Timin
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what other libraries say of themselves
-        taken = _taken(peers, seconds)
+        taken = _taken(peers, seconds, clock)
     return {name: _timing(times, taken[REFERENCE]) for name, times in taken.items()}
 
 
-def _taken(peers: Mapping[str, Peer], seconds: float) -> dict[str, list[float]]:
+def _taken(peers: Mapping[str, Peer], seconds: float, clock: Clock) -> dict[str, list[float]]:
     """The seconds of each peer's step, the mean over a turn, by repetition; the first step of all is free."""
-    kept = {name: peer for name, peer in peers.items() if _timed(peer) <= PATIENCE or name == REFERENCE}
+    kept = {name: peer for name, peer in peers.items() if _timed(peer, clock) <= PATIENCE or name == REFERENCE}
     taken: dict[str, list[float]] = {name: [] for name in kept}
     used = dict.fromkeys(kept, 0.0)
     order = random.Random(0)
@@ -57,9 +59,9 @@ def _taken(peers: Mapping[str, Peer], seconds: float) -> dict[str, list[float]]:
         due = sorted({*due, REFERENCE})
         order.shuffle(due)
         for name in due:
-            steps = [_timed(kept[name])]
+            steps = [_timed(kept[name], clock)]
             while sum(steps) < TURN:
-                steps.append(_timed(kept[name]))
+                steps.append(_timed(kept[name], clock))
             taken[name].append(float(np.mean(steps)))
             used[name] += sum(steps)
     return taken
@@ -69,11 +71,11 @@ def _goes_on(turns: int, used: float, seconds: float) -> bool:
     return not turns or used < seconds * (LEAST if turns < LEAST else 1)
 
 
-def _timed(peer: Peer) -> float:
+def _timed(peer: Peer, clock: Clock) -> float:
     peer.prepare()
-    start = time.perf_counter()
+    start = clock()
     peer.step()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def _timing(times: list[float], plain: list[float]) -> Timing:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedfdp.bench.named.rows import NamedRow
 from fedfdp.bench.peers import STEP_PEERS
 from fedfdp.bench.suite import Row
 from fedfdp.core.errors import SettingError
@@ -55,6 +56,23 @@ def markdown(rows: Sequence[Row], caption: str) -> str:
 def markdown_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     rule = ["---", *["---:"] * (len(head) - 1)]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *lines))
+
+
+def named_table(rows: Sequence[NamedRow]) -> tuple[list[str], list[list[str]]]:
+    """The table of named models: its head, and a line for each."""
+    head = ["model", "of", "weights trained", "path", "error", "of single precision", "time", "Opacus"]
+    return head, [_named(row) for row in rows]
+
+
+def _named(row: NamedRow) -> list[str]:
+    first = [row.name, row.package, f"{row.trained:,}"]
+    if row.failed:
+        return [*first, row.failed, *[NONE] * 4]
+    errors = [NONE if value is None else f"{value:.0e}" for value in (row.error, row.rounding)]
+    times = [NONE if value is None else f"{value:.2f}" for value in (row.ratio, row.opacus)]
+    if row.opacus is None and row.opacus_fails:
+        times[1] = "fails"
+    return [*first, row.path, *errors, *times]
 
 
 def write_markdown(text: str, path: Path, *, marker: str = MARKER) -> None:

@@ -15,13 +15,21 @@ if TYPE_CHECKING:
     from fedfdp.bench.cases import Case
     from fedfdp.bench.suite import Row
 
+MODEL_SECONDS = 1.0  # a peer may take with a model of another library
 QUICK_SECONDS, SECONDS = 3.0, 10.0  # a peer may take in a case
 
 
 def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Only the MNIST CNN at batch 300, in under a minute.")] = False,
-    what: Annotated[str | None, typer.Option(help="Only step, or only round.")] = None,
-    models: Annotated[str, typer.Option(help="Only these: mnist-cnn,cifar-cnn,mlp,transformer,small-cnn.")] = "",
+    what: Annotated[
+        str | None, typer.Option(help="Only step, or only round; or models: those of other libraries.")
+    ] = None,
+    models: Annotated[
+        str,
+        typer.Option(
+            help="Only these: mnist-cnn,cifar-cnn,mlp,transformer,small-cnn; of --what models with ; between."
+        ),
+    ] = "",
     batches: Annotated[str, typer.Option(help="Batch sizes of the steps; 32,300,2048 if left out.")] = "",
     clients: Annotated[str, typer.Option(help="Numbers of clients of the rounds; 10,100,1000 if left out.")] = "",
     peers: Annotated[
@@ -35,6 +43,9 @@ def bench(
         Path | None, typer.Option(help="Write the tables into this file, between its marker lines if it has them.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON, and nothing else.")] = False,
+    rows: Annotated[
+        Path | None, typer.Option(help="With --what models: keep rows in this file, and go on from those in it.")
+    ] = None,
     profiled: Annotated[
         bool, typer.Option("--profile", help="Instead: where the time of a round goes, with 10 and 1000 clients.")
     ] = False,
@@ -46,6 +57,10 @@ def bench(
     if profiled:
         _set_threads(threads)
         _profile(_names(models) or ["small-cnn", "mnist-cnn"], _counts("clients", clients) or [10, 1000], markdown)
+        return
+    if what == "models":
+        _set_threads(threads or 1)
+        _models([part for part in models.split(";") if part], seconds or MODEL_SECONDS, rows, markdown, as_json)
         return
     able, chosen = _chosen(peers), _cases(quick, what, models, batches, clients)
     _set_threads(threads)
@@ -85,6 +100,33 @@ def _profile(models: list[str], clients: list[int], markdown: Path | None) -> No
     if markdown is not None:
         page = tables.markdown_table(head, lines) + f"\n\n{_conditions()}\n"
         tables.write_markdown(page, markdown, marker="fedfdp bench --profile")
+
+
+def _models(names: list[str], seconds: float, rows: Path | None, markdown: Path | None, as_json: bool) -> None:
+    """The table of named models of other libraries."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedfdp.bench import tables
+    from fedfdp.bench.named.rows import measured
+
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    found = []
+    for row in measured(names, seconds=seconds, rows=rows):
+        print(f"{row.package}: {row.name}: {row.failed or row.path}", file=sys.stderr)
+        found.append(row)
+    head, lines = tables.named_table(found)
+    if markdown is not None:
+        page = f"{_conditions()}, time of the processor\n\n{tables.markdown_table(head, lines)}\n"
+        tables.write_markdown(page, markdown, marker="fedfdp bench --what models")
+    if as_json:
+        print(json.dumps([asdict(row) for row in found]))
+        return
+    shown = Table(*head)
+    for line in lines:
+        shown.add_row(*line)
+    console.print(shown)
+    console.print(_conditions())
 
 
 def _cases(quick: bool, what: str | None, models: str, batches: str, clients: str) -> "list[Case]":

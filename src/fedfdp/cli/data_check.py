@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fedfdp.algorithms import Algorithm
     from fedfdp.data.files.describe import Description
     from fedfdp.data.validation import Review
 
+MOST_ROWS = 24  # of holders, in a table
 NOTICE = "For the data holder's eyes: this reads private records as they are. Do not pass it on."
 
 
@@ -63,10 +66,18 @@ def _reviewed(source: str, overrides: list[str]) -> "Review":
         config.privacy,
         step=step,
         default_lr=_default_lr(config.algorithm),
-        advice=config.algorithm.advice(federation.classes),
+        advice=[*config.algorithm.advice(federation.classes), *_unchecked(config.data.unchecked or ())],
         columns=columns,
         names=class_names(config.data),
     )
+
+
+def _unchecked(names: "Sequence[str]") -> list[str]:
+    """That facts which were read from the records are still in the config."""
+    if not names:
+        return []
+    read = f"what data.columns, classes or target say of {', '.join(names)} was read from the records (data.unchecked)"
+    return [f"{read}: replace each by a public fact, then take its name off that list"]
 
 
 def _default_lr(algorithm: "Algorithm") -> float | None:
@@ -88,16 +99,23 @@ def _show_review(found: "Review") -> None:
     holders = Table("holder", "train", "test", *few, box=None, pad_edge=False)
     for column in holders.columns[1:]:
         column.justify = "right"
-    for holder in found.holders:
+    ordered = sorted(found.holders, key=lambda holder: -holder.train)
+    shown = found.holders if len(ordered) <= MOST_ROWS else (*ordered[: MOST_ROWS // 2], *ordered[-MOST_ROWS // 2 :])
+    for holder in shown:
         counts = [f"{count:,}" for count in holder.classes or ()] if few else []
         holders.add_row(holder.name, f"{holder.train:,}", f"{holder.test:,}", *counts)
     console.print(holders)
+    if len(shown) < len(found.holders):
+        most, least, middle_one = (ordered[at].train for at in (0, -1, len(ordered) // 2))
+        middle = f"{most:,} to {least:,} training records, the middle one {middle_one:,}"
+        more = f"the {len(shown) // 2} largest and the {len(shown) // 2} smallest of {len(ordered):,} holders: {middle}"
+        console.print(more, highlight=False, soft_wrap=True)
     if found.columns:
         columns = Table("column", "public fact", "missing", "outside", box=None, pad_edge=False)
         for entry in found.columns:
             columns.add_row(entry.name, entry.kind, f"{entry.missing:,}", f"{entry.outside:,}")
         console.print(columns)
-    console.print(f"repeated records: {found.repeated:,}", highlight=False)
+    console.print(f"repeated records: {found.repeated:,}; different ones: {found.different:,}", highlight=False)
     for line in found.advice or ("no problem found",):
         print(f"- {line}")
 

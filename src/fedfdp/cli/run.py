@@ -23,10 +23,13 @@ def run(
     report: Annotated[
         bool, typer.Option("--report", help="Write report.html into the run's folder at the end.")
     ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show the run on a local page while it goes on.")] = False,
+    port: Annotated[int | None, typer.Option(help="Where that page listens; none: 8765, or a free one.")] = None,
     log: Annotated[str | None, typer.Option(help="Also log to tensorboard or mlflow, beside the run's folder.")] = None,
 ) -> None:
     """Train a model across data holders: privately, fairly, and to the end of the budget."""
     from fedfdp.cli.progress import Watcher
+    from fedfdp.cli.watch import beside
     from fedfdp.core.errors import RunError
     from fedfdp.runs.build import free_folder, launch, stored_config
     from fedfdp.runs.folder import RunFolder
@@ -43,7 +46,11 @@ def run(
         config, federation = _prepared(source, set_ or [])
         folder = out or free_folder(Path("runs"), config.name)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with Watcher(config) as watcher, tracker(log, folder.parent, folder.name, config.to_dict()) as track:
+    with (
+        beside(folder, port, wanted=watch),
+        Watcher(config) as watcher,
+        tracker(log, folder.parent, folder.name, config.to_dict()) as track,
+    ):
 
         def each(update: Update) -> None:
             track(update)
@@ -51,9 +58,11 @@ def run(
 
         try:
             result = launch(config, out=folder, resume=resume is not None, federation=federation, on_update=each)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as ended:
             watcher.stop()
-            print(f"fedfdp: interrupted; continue with: fedfdp run --resume {folder}", file=sys.stderr)
+            print(
+                f"fedfdp: {str(ended) or 'interrupted'}; continue with: fedfdp run --resume {folder}", file=sys.stderr
+            )
             raise SystemExit(130) from None
     if as_json:
         print(json.dumps(result.summary))

@@ -73,7 +73,7 @@ class Results:
     def notes(self) -> list[str]:
         """What to know beside the numbers: how the setting differs from the paper's, and where the paper disagrees."""
         name, private = self.experiment.name, self.experiment.private
-        notes = [f"scale {self.scale.name}: {self.scale.words}"]
+        notes = [f"scale {self.scale.name}: {self.scale.description}"]
         if private:
             notes.append("every loss upload is paid for; ε by PLD (ALI-DPFL: a Rényi filter), per record, δ = 1e-5")
             notes.append(

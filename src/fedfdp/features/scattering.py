@@ -17,6 +17,7 @@ FINE, COARSE = 11, 20  # sides of the kernels of ψ_0 and ψ_1
 LEAST = 12  # pixels: below this, the border reaches everywhere
 CHANNELS = 1 + 2 * ANGLES + ANGLES**2  # for each colour
 EPSILON = 1e-5
+OPPOSED = ((1.0, 1.0, 1.0), (1.0, 0.0, -1.0), (1.0, -2.0, 1.0))  # of red, green, blue: brightness and differences
 
 
 class Scattering(nn.Module):
@@ -32,16 +33,19 @@ class Scattering(nn.Module):
     phi_fine: Tensor
     phi_coarse: Tensor
     swapped: Tensor
+    opposed: Tensor
     version = 1  # rises whenever the same image gets other features
 
-    def __init__(self, *, groups: int = 27, mirror: bool = False, power: float = 1.0) -> None:
+    def __init__(self, *, opponent: bool = True, mirror: bool = False, power: float = 1.0, groups: int = 27) -> None:
         """How the features are made.
 
         Args:
-            groups: of channels that are normalised together; it divides 81.
-            mirror: whether an image and its mirror image get the same features, half as many: for things that
-                look alike from both sides, so not for digits.
+            opponent: whether red, green and blue become brightness and two differences of colours first; without it the
+                three sets of features are nearly the same. Images with another number of colours stay as they are.
+            mirror: whether an image and its mirror image get the same features, half as many: for things that look
+                alike from both sides, so not for digits.
             power: moduli are raised to it before the normalisation; 0.5 makes faint structure count more.
+            groups: of channels that are normalised together; it divides 81.
         """
         super().__init__()
         if not isinstance(groups, int) or groups < 1 or CHANNELS % groups:
@@ -50,12 +54,13 @@ class Scattering(nn.Module):
             raise SettingError(
                 "features.arguments.power", power, "above 0 and at most 1", "1 leaves moduli as they are"
             )
-        self.groups, self.mirror, self.power = groups, mirror, power
+        self.opponent, self.groups, self.mirror, self.power = opponent, groups, mirror, power
         for name, kernel in (
             ("psi_0", _morlet(0, FINE)),
             ("psi_1", _morlet(1, COARSE)),
             ("phi_fine", _gaussian(2 * WIDTH, 12)),
             ("phi_coarse", _gaussian(WIDTH, 6)),  # φ on every second pixel
+            ("opposed", torch.tensor(OPPOSED) / torch.tensor(OPPOSED).norm(dim=1, keepdim=True)),
         ):
             self.register_buffer(name, kernel, persistent=False)
         swapped = [(-k) % ANGLES for k in range(ANGLES)]  # the angle π − θ of each θ
@@ -69,6 +74,8 @@ class Scattering(nn.Module):
             allowed = f"needs images of at least {LEAST}×{LEAST}, the records have shape {tuple(x.shape[1:])}"
             raise SettingError("features.name", "scattering", allowed, "leave [features] out")
         records, colours, height, width = x.shape
+        if self.opponent and colours == 3:
+            x = torch.einsum("oc,rchw->rohw", self.opposed, x)
         grey = x.reshape(records * colours, 1, height, width)
         fine = _modulus(_convolved(grey, self.psi_0, stride=1))  # (·, 8, height, width)
         coarse = _modulus(_convolved(grey, self.psi_1, stride=2))  # (·, 8, height / 2, width / 2)

@@ -11,7 +11,7 @@ from torch import nn
 from fedfdp.core.errors import FedFDPError, SettingError, nearest, require
 from fedfdp.core.importing import imported
 from fedfdp.models.losses import Task
-from fedfdp.models.zoo import linear, mlp, paper_cnn, small_cnn
+from fedfdp.models.zoo import head_cnn, linear, mlp, paper_cnn, small_cnn
 from fedfdp.privacy.clipping.modules import named_layers
 from fedfdp.privacy.clipping.undo import changes_undone
 
@@ -20,6 +20,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "small-cnn": small_cnn,
     "mlp": mlp,
     "linear": linear,
+    "head-cnn": head_cnn,
 }
 
 

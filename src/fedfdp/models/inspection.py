@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from fedfdp.models import MODELS, build
 from fedfdp.models.learner import frozen_parts
 from fedfdp.privacy.clipping import LayerReport, check_model
-from fedfdp.privacy.clipping.layers.registry import INSTEAD
 from fedfdp.privacy.clipping.refused import fault_of
 
 BATCH = 64
@@ -131,8 +130,7 @@ def _explained(layer: LayerReport, slow: dict[str, str]) -> LayerReport:
     if layer.rule != "fallback":
         return layer
     if function := slow.get(layer.name):
-        instead = INSTEAD.get(function, "works as it is, record by record: slower")
-        return replace(layer, advice=f"no fast rule for {function}; {instead}")
+        return replace(layer, advice=f"no fast rule for {function}; works as it is, record by record: slower")
     if "depend" in layer.advice:
         return replace(layer, advice=f"{layer.advice}; keep records apart in forward")
     if slow:

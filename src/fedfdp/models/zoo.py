@@ -4,7 +4,7 @@ import math
 from itertools import pairwise
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedfdp.core.errors import SettingError
 
@@ -74,6 +74,32 @@ def linear(*, input_shape: tuple[int, ...], outputs: int, zero: bool = False) ->
         nn.init.zeros_(layer.weight)
         nn.init.zeros_(layer.bias)
     return nn.Sequential(nn.Flatten(), layer)
+
+
+def head_cnn(*, input_shape: tuple[int, ...], outputs: int, channels: int = 32, standardise: bool = False) -> nn.Module:
+    """A small convolutional head, for features that are images still: one 3×3 convolution, group norm, linear from 0.
+
+    With `standardise` each filter has mean 0 and variance 1 over its weights (Qiao et al., 2019).
+    """
+    inputs, height, across = _image(input_shape, least=2, name="head-cnn")
+    if not isinstance(channels, int) or channels < 4 or channels % 4:
+        raise SettingError("model.arguments.channels", channels, "a multiple of 4", "32 is usual")
+    kind = StandardisedConv2d if standardise else nn.Conv2d
+    body = [kind(inputs, channels, 3, padding=1), nn.GroupNorm(channels // 4, channels), nn.Tanh(), nn.MaxPool2d(2)]
+    last = nn.Linear(channels * (height // 2) * (across // 2), outputs)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return nn.Sequential(*body, nn.Flatten(), last)
+
+
+class StandardisedConv2d(nn.Conv2d):
+    """A convolution whose filters have mean 0, and variance 1 / their size, whatever the weights are."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The convolution with the standardised filters."""
+        flat = self.weight.flatten(1)
+        flat = (flat - flat.mean(1, keepdim=True)) / (flat.var(1, keepdim=True) * flat.shape[1] + 1e-4).sqrt()
+        return self._conv_forward(x, flat.reshape(self.weight.shape), self.bias)
 
 
 def _part(units: int, width: float) -> int:

@@ -23,6 +23,7 @@ from fedfdp.core.errors import FedFDPError, RunError
 from fedfdp.fairness.metrics import by_class
 from fedfdp.models.learner import Learner
 from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json, RunFolder
+from fedfdp.runs.live import Live
 from fedfdp.runs.statement import statement
 from fedfdp.training.protocols import Accounts
 from fedfdp.training.rounds import Step, Trainer
@@ -70,6 +71,11 @@ class Session:
 
     def go(self, on_update: Callable[[Update], None] | None) -> Result:
         self._restore()
+        done, rounds = self.trainer.progress.state.round, self.plan.rounds
+        with Live(self.folder, self.members, self.engine, self.accounts, done=done, rounds=rounds) as live:
+            return self._go(on_update, live)
+
+    def _go(self, on_update: Callable[[Update], None] | None, live: Live) -> Result:
         saved = time.monotonic()
         try:
             for step in self.trainer.run():
@@ -82,6 +88,7 @@ class Session:
                 if on_update is not None:
                     budget = self.plan.privacy.epsilon if self.plan.privacy else None
                     on_update(Update(step, self._epsilon(final=False), budget, self.history))
+                live.ended(step)
         except KeyboardInterrupt:
             self._save()
             self._write_statement()

@@ -32,7 +32,7 @@ from fedfdp.features.mapped import digest_of, mapped
 from fedfdp.models import check_output
 from fedfdp.models.learner import Learner
 from fedfdp.models.losses import LossFunction, check_loss, task_for
-from fedfdp.native.threads import allowed_threads, forked
+from fedfdp.native.threads import allowed_threads, cores, forked
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import FRESH, STREAMS, Seeded
@@ -286,8 +286,7 @@ def default_threads() -> int:
     """One per core of this process, up to where small batches stop gaining; OMP_NUM_THREADS has the last word."""
     if "OMP_NUM_THREADS" in os.environ or forked():
         return torch.get_num_threads()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MOST_THREADS)
+    return min(cores(), MOST_THREADS)
 
 
 def _device(name: str) -> str:

@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedfdp.core.errors import FedFDPError, RunError
+from fedfdp.native.threads import cores
 from fedfdp.runs.build import pinned
 from fedfdp.runs.config import Config
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.session import Update
 from fedfdp.runs.store import Store
-from fedfdp.runs.sweep import default_jobs
 from fedfdp.tuning.grid import Candidate
 from fedfdp.tuning.pareto import Outcome, ranked
 
@@ -39,8 +39,8 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What `hear` is told: one candidate has reached a rung, or failed there, and then `outcome` is None."""
+class RungReport:
+    """What `on_report` is told: one candidate has reached a rung, or failed there, and then `outcome` is None."""
 
     rung: int
     of: int
@@ -67,7 +67,7 @@ def tune(
     *,
     eta: int = ETA,
     jobs: int | None = None,
-    hear: Callable[[Heard], None] = lambda heard: None,
+    on_report: Callable[[RungReport], None] = lambda report: None,
 ) -> Tuned:
     """Runs candidates below `root` until few enough are left to be run to the end. Called again, it goes on."""
     ladders = [rungs(_rounds(candidate.config), eta=eta) for candidate in candidates]
@@ -77,7 +77,7 @@ def tune(
     alive = list(range(len(candidates)))
     outcomes: dict[int, Outcome] = {}
     failed: dict[int, str] = {}
-    with _pool(min(jobs or default_jobs(), len(candidates))) as pool:
+    with _pool(min(jobs or cores(), len(candidates))) as pool:
         for level in range(levels):
             # A shorter ladder joins late: all end at the last level.
             asked = {i: ladders[i][max(0, level - levels + len(ladders[i]))] for i in alive}
@@ -87,7 +87,7 @@ def tune(
                     reached[i] = outcomes[i] = came
                 else:
                     failed[i] = came
-                hear(Heard(level + 1, levels, i, done, len(asked), reached.get(i)))
+                on_report(RungReport(level + 1, levels, i, done, len(asked), reached.get(i)))
             alive = ranked({i: reached[i] for i in sorted(reached)})
             if level + 1 < levels:
                 alive = alive[: math.ceil(len(alive) / eta)]

@@ -44,6 +44,18 @@ class Layer(nn.Module):
             self.body = nn.Embedding(6, D)
         elif kind == "lstm":
             self.body = nn.LSTM(D, D, batch_first=True)
+        elif kind == "gru":
+            self.body = nn.GRU(D, D, 2, batch_first=True)
+        elif kind == "cell":
+            self.body = nn.LSTMCell(D, D)
+        elif kind == "slope":
+            self.body = nn.PReLU(T)
+        elif kind == "root mean":
+            self.body = nn.RMSNorm(D)
+        elif kind in ("transposed", "product"):
+            self.matrix = nn.Parameter(0.3 * torch.randn(D, D))
+        elif kind == "folded bias":
+            self.body = nn.Embedding(3, D)
         else:
             self.position = nn.Parameter(0.3 * torch.randn(1, T, D))
 
@@ -58,8 +70,24 @@ class Layer(nn.Module):
             return self.body(h, h, h, need_weights=False)[0]
         if self.kind == "embedding":
             return h + self.body((h.detach() * 2).long().clamp(0, 5)[..., 0])
-        if self.kind == "lstm":
+        if self.kind in ("lstm", "gru"):
             return self.body(h)[0]
+        if self.kind == "cell":
+            state = (h[:, 0], torch.zeros_like(h[:, 0]))
+            for place in range(T):
+                state = self.body(h[:, place], state)
+            return h + state[0].unsqueeze(1)
+        if self.kind == "bound token":
+            return torch.cat([self.position[:, :1].expand(len(h), -1, -1), h], 1)[:, :T]
+        if self.kind == "expanded":
+            return torch.where(h > 0, h, self.position.float())
+        if self.kind == "transposed":
+            return functional.linear(h, self.matrix.t() * 0.5) + functional.linear(h, self.matrix)
+        if self.kind == "product":
+            return torch.addmm(self.matrix[0], h.reshape(-1, D), self.matrix).view(h.shape) + h @ self.matrix
+        if self.kind == "folded bias":
+            bias = self.body(torch.arange(T) % 3)
+            return (h.reshape(-1, 1, D) + bias[None, :1]).view(h.shape) + bias
         if self.kind == "position":
             return h + self.position
         if self.kind == "gain":
@@ -71,6 +99,7 @@ LAYERS = [
     *("linear", "folded", "sequence first", "conv", "layer norm", "group norm", "attention", "embedding", "position"),
     "gain",
 ]
+NEW = ["lstm", "gru", "cell", "bound token", "expanded", "transposed", "product", "slope", "root mean", "folded bias"]
 
 CLEAN: dict[str, Op] = {
     "tanh": torch.tanh,
@@ -204,7 +233,7 @@ class Made(nn.Module):
         pieces: list[tuple[str, nn.Module]] = []
         for _ in range(chance.randint(1, 5)):
             if chance.random() < 0.5:
-                kind = chance.choice([*LAYERS, "lstm"] if chance.random() < 0.2 else LAYERS)
+                kind = chance.choice([*LAYERS, *NEW] if chance.random() < 0.5 else LAYERS)
                 pieces.append((kind, Layer(kind)))
             else:
                 kind = chance.choice(list(CLEAN))
@@ -219,7 +248,7 @@ class Made(nn.Module):
                 fault = Piece(MIXING[self.fault], CONDITIONS[when])
             pieces.insert(chance.randint(0, len(pieces)), (self.fault, fault))
         self.names = [name for name, _ in pieces]
-        self.rules = not self.fault and "lstm" not in self.names
+        self.rules = not self.fault
         self.enter, self.pieces = nn.Linear(D, D), nn.Sequential(*[piece for _, piece in pieces])
         self.head = nn.Linear(D, 3)
         if chance.random() < 0.3:

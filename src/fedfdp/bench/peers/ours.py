@@ -11,8 +11,9 @@ from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.models.learner import Learner
 from fedfdp.models.losses import cross_entropy
 from fedfdp.privacy.clipping import by_rules
-from fedfdp.privacy.clipping.proof.calls import Arguments, Function, Key, Keywords, Reference
+from fedfdp.privacy.clipping.proof.calls import Arguments, Function, Key, Keywords
 from fedfdp.privacy.clipping.proof.follower import Follower
+from fedfdp.privacy.clipping.proof.places import Reference
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.training.client import LocalClient

@@ -5,7 +5,6 @@ A name with a colon is imported only if the node's owner listed it.
 
 import json
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import nn
@@ -29,12 +28,12 @@ from fedfdp.training.protocols import Members
 class Terms:
     """What rounds are to be computed with. `seed` is None in every real deployment."""
 
-    algorithm: dict[str, Any]
-    model: dict[str, Any]
-    privacy: dict[str, Any] | None
+    algorithm: dict[str, object]
+    model: dict[str, object]
+    privacy: dict[str, object] | None
     seed: int | None
     start: int = 0  # the seed of the model's first weights, which matters where some of them are frozen
-    features: dict[str, Any] | None = None  # the map that every node applies to its records first; None: none
+    features: dict[str, object] | None = None  # the map that every node applies to its records first; None: none
     frozen: str = ""  # the digest of what is not trained: that is not sent, and both sides must have the same
 
     def __post_init__(self) -> None:
@@ -86,7 +85,7 @@ class Terms:
 
 
 def build_model(
-    model: dict[str, Any], members: Members, front: nn.Module | None = None, *, seed: int, width: float = 1.0
+    model: dict[str, object], members: Members, front: nn.Module | None = None, *, seed: int, width: float = 1.0
 ) -> nn.Module:
     """The model of these terms, for records as the members have them; trained weights come with each broadcast."""
     shape, outputs, task = _shape(members, front), members.outputs, task_for(members.classes)
@@ -101,7 +100,7 @@ def _shape(members: Members, front: nn.Module | None) -> tuple[int, ...]:
 
 
 def check_size(
-    model: dict[str, Any], members: Members, front: nn.Module | None = None, *, most: int, width: float = 1.0
+    model: dict[str, object], members: Members, front: nn.Module | None = None, *, most: int, width: float = 1.0
 ) -> None:
     """Raises for a built-in model of more than `most` weights, before any memory is taken for them."""
     wanted = parse(Model, model, "model")

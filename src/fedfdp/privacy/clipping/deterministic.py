@@ -23,6 +23,7 @@ _DRAWS = {
     *(torch.rand, torch.randn, torch.rand_like, torch.randn_like, torch.normal, torch.bernoulli),
     *(Tensor.bernoulli, Tensor.bernoulli_, Tensor.normal_, Tensor.uniform_, Tensor.exponential_),
 }
+_RECURRENT: set[Function] = {torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu}
 _ATTENTION: set[Function] = {functional.scaled_dot_product_attention}
 _ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")  # of the above, in its order
 
@@ -39,6 +40,9 @@ class Deterministic(TorchFunctionMode):
                 return IN_STEPS[func](*args, **kwargs)
         if func in _DROPOUTS:
             return _undropped(func, args, kwargs)
+        if func in _RECURRENT and len(args) == 9 and not kwargs:
+            at = 5 if type(args[3]) is bool else 6  # a packed sequence has its dropout one place later
+            args = (*args[:at], 0.0, *args[at + 1 :])
         if func in _ATTENTION:
             return func(**{**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs, "dropout_p": 0.0})
         result = func(*args, **kwargs)

@@ -32,7 +32,7 @@ class Job:
             for kind in (layer._parameters, layer._buffers):
                 for own, tensor in kind.items():
                     if tensor is not None:
-                        found.setdefault(id(tensor), (f"{name}.{own}", tensor))
+                        found.setdefault(id(tensor), (f"{name}.{own}" if name else own, tensor))
         return found
 
     @cached_property

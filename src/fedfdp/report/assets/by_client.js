@@ -4,10 +4,13 @@ const noMargins = { marginTop: 0, marginRight: 0, marginBottom: 0, marginLeft: 0
 
 // One small chart for each client on common axes, the worst served first.
 function multiplesFigure({ title, note, names, rounds, rows, kind, worstFirst }) {
-  const series = names.map((name, i) => ({ name, values: rows.map((row) => row[i] ?? null) }));
   const end = (one) => one.values.filter(known).pop();
-  series.sort((a, b) => known(end(b)) - known(end(a)) || worstFirst * ((end(a) ?? 0) - (end(b) ?? 0)));
-  let count = Math.min(firstPanels, series.length);
+  const arranged = () =>
+    names
+      .map((name, i) => ({ name, values: rows.map((row) => row[i] ?? null) }))
+      .sort((a, b) => known(end(b)) - known(end(a)) || worstFirst * ((end(a) ?? 0) - (end(b) ?? 0)));
+  let series = arranged(),
+    count = Math.min(firstPanels, series.length);
   const draw = (width) => {
     const visible = series.slice(0, count),
       columns = Math.max(1, Math.floor(width / 120)),
@@ -73,6 +76,11 @@ function multiplesFigure({ title, note, names, rounds, rows, kind, worstFirst })
     });
     made.node.querySelector(".chart").after(button);
   }
+  made.update = (next) => {
+    ({ rounds, rows } = next);
+    series = arranged();
+    made.render();
+  };
   return made;
 }
 

@@ -128,7 +128,7 @@ function tableView(table) {
       },
       label,
     );
-  return el(
+  const box = el(
     "div",
     { class: "tablebox" },
     el(
@@ -148,4 +148,9 @@ function tableView(table) {
       el("table", {}, el("caption", {}, el("bdi", {}, plain(table.title))), el("thead", {}, el("tr", {}, heads)), body),
     ),
   );
+  box.update = (next) => {
+    table.rows = next;
+    rows();
+  };
+  return box;
 }

@@ -13,7 +13,8 @@ from torch.nn import functional
 from fedfdp.privacy.clipping.contributions import Contribution, Stored
 from fedfdp.privacy.clipping.groups import arranged
 from fedfdp.privacy.clipping.layers.patches import Geometry, Patches
-from fedfdp.privacy.clipping.layers.rule import Bound, Call, Layout, Rule, wide
+from fedfdp.privacy.clipping.layers.rule import Bound, Call, Layout, Rule, named, wide
+from fedfdp.privacy.clipping.proof.places import Reference
 
 
 def _each(value: int | Sequence[int], count: int) -> tuple[int, ...]:
@@ -65,10 +66,10 @@ class Convolution(Rule[Geometry]):
             image = as_channels_last(image)
         return func(image, *args[1:], **kwargs)
 
-    def per_record(self, call: Call[Geometry], grad: Tensor, layout: Layout) -> dict[str, Tensor]:
+    def per_record(self, call: Call[Geometry], grad: Tensor, layout: Layout) -> dict[Reference, Tensor]:
         grad, found = self._by_place(call, grad), {}
         if call.weight is not None:
-            patches = Patches.under(call, grad.shape[2])
+            patches = Patches.under(call.input, call.rows, call.options, grad.shape[2])
             rows = arranged(patches.times(grad), patches.order)
             found[call.weight] = _one_row(rows.reshape(len(rows), *patches.shape(grad.shape[1])), layout)
         if call.bias is not None:
@@ -78,18 +79,55 @@ class Convolution(Rule[Geometry]):
     def contributions(self, call: Call[Geometry], grad: Tensor, layout: Layout) -> list[Contribution]:
         if call.rows != layout.records:
             return super().contributions(call, grad, layout)
-        grad = self._by_place(call, grad)
+        grad, weight, bias = self._by_place(call, grad), named(call.weight), named(call.bias)
         found: list[Contribution] = []
-        if call.weight is not None:
-            patches = Patches.under(call, grad.shape[2])
+        if weight is not None:
+            patches = Patches.under(call.input, call.rows, call.options, grad.shape[2])
             if call.options.groups == 1 and wide(grad.shape[2], patches.inner, grad.shape[1]):
-                found.append(patches.gram(call.weight, grad))
+                found.append(patches.gram(weight, grad))
             else:
-                found.append(Stored(call.weight, patches.times(grad), patches.order))
-        return found + ([Stored(call.bias, grad.sum(2))] if call.bias is not None else [])
+                found.append(Stored(weight, patches.times(grad), patches.order))
+        return found + ([Stored(bias, grad.sum(2))] if bias is not None else [])
 
     def _by_place(self, call: Call[Geometry], grad: Tensor) -> Tensor:
         return grad.reshape(call.rows, *grad.shape[-len(call.options.kernel) - 1 :]).flatten(2)
+
+
+class Transposed(Convolution):
+    """The adjoint of a convolution: ∂W = Σ_s x_s ⊗ patch_s, where the patches are those of the output's gradient."""
+
+    functions = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)
+
+    def bind(  # type: ignore[override]
+        self,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        output_padding: int | Sequence[int] = 0,
+        groups: int = 1,
+        dilation: int | Sequence[int] = 1,
+    ) -> Bound[Geometry]:
+        return super().bind(input, weight, bias, stride, padding, dilation, groups)
+
+    def run(self, func: Callable[..., Tensor], channels_last: bool, *args: Any, **kwargs: Any) -> Tensor:
+        return func(*args, **kwargs)
+
+    def per_record(self, call: Call[Geometry], grad: Tensor, layout: Layout) -> dict[Reference, Tensor]:
+        dims, found = len(call.options.kernel), {}
+        x = self._by_place(call, call.input)
+        g = grad.reshape(call.rows, *grad.shape[-dims - 1 :])
+        if call.weight is not None:
+            patches = Patches.under(g, call.rows, call.options, x.shape[2])
+            rows = arranged(patches.times(x), patches.order)
+            found[call.weight] = _one_row(rows.reshape(len(rows), *patches.shape(x.shape[1])), layout)
+        if call.bias is not None:
+            found[call.bias] = _one_row(g.flatten(2).sum(2), layout)
+        return found
+
+    def contributions(self, call: Call[Geometry], grad: Tensor, layout: Layout) -> list[Contribution]:
+        return [Stored(str(named(name)), rows) for name, rows in self.per_record(call, grad, layout).items()]
 
 
 def _one_row(rows: Tensor, layout: Layout) -> Tensor:

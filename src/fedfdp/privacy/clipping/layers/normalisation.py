@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedfdp.privacy.clipping.layers.rule import Bound, Call, Layout, Rule
+from fedfdp.privacy.clipping.proof.places import Reference
 
 LayerOptions = tuple[tuple[int, ...], float]  # the normalised shape, and ε
 GroupOptions = tuple[int, float]  # the number of groups, and ε
@@ -28,7 +29,7 @@ class LayerNorm(Rule[LayerOptions]):
     def leading(self, input: Tensor, options: LayerOptions) -> int:
         return input.dim() - len(options[0])
 
-    def per_record(self, call: Call[LayerOptions], grad: Tensor, layout: Layout) -> dict[str, Tensor]:
+    def per_record(self, call: Call[LayerOptions], grad: Tensor, layout: Layout) -> dict[Reference, Tensor]:
         shape, eps = call.options
         width = torch.Size(shape).numel()
         g, found = layout.by_record(grad, width), {}
@@ -58,7 +59,7 @@ class GroupNorm(Rule[GroupOptions]):
     def leading(self, input: Tensor, options: GroupOptions) -> int:
         return 1
 
-    def per_record(self, call: Call[GroupOptions], grad: Tensor, layout: Layout) -> dict[str, Tensor]:
+    def per_record(self, call: Call[GroupOptions], grad: Tensor, layout: Layout) -> dict[Reference, Tensor]:
         groups, eps = call.options
         g, found = grad.flatten(2) if grad.dim() > 2 else grad[..., None], {}
         if call.weight is not None:

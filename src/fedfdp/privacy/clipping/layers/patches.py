@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedfdp.privacy.clipping.contributions import Gram
-from fedfdp.privacy.clipping.layers.rule import Call
 
 COPY = 2**20  # numbers in one copy
 
@@ -37,11 +36,10 @@ class Patches:
     last: bool
 
     @classmethod
-    def under(cls, call: Call[Geometry], places: int) -> "Patches":
-        """The patches of a call whose output has this many positions."""
-        o = call.options
+    def under(cls, input: Tensor, rows: int, o: Geometry, places: int) -> "Patches":
+        """The patches of so many images under a kernel that meets them in this many positions."""
         dims = len(o.kernel)
-        x = call.input.reshape(call.rows, -1, *call.input.shape[-dims:])
+        x = input.reshape(rows, -1, *input.shape[-dims:])
         out = tuple(
             (n + sum(p) - d * (k - 1) - 1) // s + 1
             for n, p, d, k, s in zip(x.shape[2:], o.pads, o.dilation, o.kernel, o.stride, strict=True)

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedfdp.privacy.clipping.proof.places import Meeting, Reference
+
 Function = Callable[..., object]  # a function of torch's
 Arguments = tuple[object, ...]
 Keywords = Mapping[str, object]
@@ -27,13 +29,6 @@ class OtherPassError(UnsupportedError):
     """The pass makes other calls than the one that was proven."""
 
 
-class Reference(NamedTuple):
-    """Which value a tensor is: ("value", number), ("own", a parameter's or buffer's name), ("outside", number)."""
-
-    kind: str
-    name: int | str
-
-
 class Size(NamedTuple):
     """A whole number that depends on the number of records B: fixed + each·B."""
 
@@ -42,6 +37,9 @@ class Size(NamedTuple):
 
     def at(self, batch: int) -> int:
         return self.fixed + self.each * batch
+
+
+Shape = tuple[int | Size, ...]
 
 
 @dataclass
@@ -56,6 +54,7 @@ class TracedCall:
     args: Arguments
     kwargs: Keywords
     changed: tuple[Reference, ...]  # arguments that the call writes to
+    graded: bool  # whether gradients were enabled
 
 
 class ExpectedCall(NamedTuple):
@@ -65,6 +64,9 @@ class ExpectedCall(NamedTuple):
     key: object
     shapes: object
     shared: bool | None  # whether the result is a view of the first argument; None where nothing writes to either
+    graded: bool  # whether gradients are enabled
+    meeting: Meeting | None = None  # of parameters with records
+    step: str = ""  # how it rearranges a parameter, a key of `STEPS` (proof/steps.py); empty: in no way that is known
 
 
 @dataclass
@@ -82,7 +84,7 @@ class Program:
             if len(self._filled) >= SIZES_KEPT:
                 self._filled.clear()
             found = self._filled[batch] = [
-                ExpectedCall(call.func, at(call.key, batch), at(call.shapes, batch), call.shared) for call in self.calls
+                call._replace(key=at(call.key, batch), shapes=at(call.shapes, batch)) for call in self.calls
             ]
         return found
 
@@ -92,6 +94,42 @@ def at(pattern: object, batch: int) -> object:
     if type(pattern) is tuple:
         return tuple([at(part, batch) for part in pattern])
     return pattern.at(batch) if type(pattern) is Size else pattern
+
+
+def rebuilt(value: object, pattern: object, batch: int, values: Mapping[Reference, Tensor]) -> object:
+    """An argument with its sizes for this many records and with these tensors."""
+    if isinstance(value, Tensor):
+        assert isinstance(pattern, Reference)
+        return values[pattern]
+    if type(pattern) is Size:
+        return pattern.at(batch)
+    if isinstance(value, slice):
+        ends = zip((value.start, value.stop, value.step), _parts(pattern)[1:], strict=True)
+        return slice(*[rebuilt(end, own, batch, values) for end, own in ends])
+    if isinstance(value, dict):
+        named = zip(sorted(value, key=str), _parts(pattern), strict=True)
+        return {n: rebuilt(value[n], _parts(pair)[1], batch, values) for n, pair in named}
+    if isinstance(value, (tuple, list)):
+        parts = [rebuilt(part, own, batch, values) for part, own in zip(value, _parts(pattern), strict=True)]
+        return parts if isinstance(value, list) else tuple(parts)
+    return value
+
+
+def called(
+    func: Function, args: Arguments, kwargs: Keywords, pattern: Key, batch: int, values: Mapping[Reference, Tensor]
+) -> object:
+    """The call for this many records, on these tensors."""
+    given = [rebuilt(a, k, batch, values) for a, k in zip(args, pattern, strict=False)]
+    names = sorted(kwargs)
+    named = _parts(pattern[len(args)]) if names else ()
+    return func(
+        *given, **{n: rebuilt(kwargs[n], _parts(p)[1], batch, values) for n, p in zip(names, named, strict=True)}
+    )
+
+
+def _parts(pattern: object) -> tuple[object, ...]:
+    assert isinstance(pattern, tuple)
+    return pattern
 
 
 def references(key: object) -> Iterator[Reference]:

@@ -6,10 +6,12 @@ neither input, parameter nor buffer) must be the same.
 
 from collections.abc import Iterable, Mapping
 
+import torch
 from torch import Tensor
 
 from fedfdp.privacy.clipping.proof.calls import (
     Arguments,
+    ExpectedCall,
     Function,
     Key,
     Keywords,
@@ -37,12 +39,15 @@ class Follower(Watcher):
         if not same_numbers(tensor.detach(), self._constants[number]):
             raise OtherPassError("a tensor from outside holds other numbers than before")
 
-    def expect(self, func: Function, key: Key) -> None:
+    def expect(self, func: Function, key: Key) -> ExpectedCall:
         if self._next >= len(self._calls):
             raise OtherPassError(f"{name_of(func)} is called beyond what was examined")
         call = self._calls[self._next]
         if call.func != func or call.key != key:
             raise OtherPassError(f"{name_of(func)} is called otherwise than when it was examined")
+        if call.graded != torch.is_grad_enabled():
+            raise OtherPassError(f"{name_of(func)} has gradients where it had none, or the other way round")
+        return call
 
     def note(self, func: Function, key: Key, result: object, args: Arguments, kwargs: Keywords) -> None:
         call = self._calls[self._next]

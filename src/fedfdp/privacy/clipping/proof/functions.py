@@ -115,6 +115,15 @@ _JUDGED: dict[str, Condition] = {
 }
 
 
+# By elements: each argument is broadcast to the result, so that one with a copy for every record does no harm.
+_NOT_BROADCAST = _named("fill masked_fill polygamma prelu zero")
+POINTWISE = frozenset(f"{name}{end}" for name in _named(_POINTWISE) - _NOT_BROADCAST for end in ("", "_"))
+# They go through time, where large numbers make rounding grow: a trial has numbers of usual size, and no ε to find.
+THROUGH_TIME = _named("gru lstm rnn_relu rnn_tanh")
+# Done again they would give other numbers.
+UNREPEATABLE = _named(_DRAWN)
+
+
 def condition(name: str) -> Condition | None:
     """What must hold for a trial of this function to count; None where no trial does."""
     return _JUDGED.get(name) or _JUDGED.get(name.removesuffix("_"))

@@ -11,7 +11,7 @@ from fedfdp.privacy.clipping.proof.calls import (
     ExpectedCall,
     Key,
     Program,
-    Reference,
+    Shape,
     Size,
     TracedCall,
     UnsupportedError,
@@ -19,8 +19,9 @@ from fedfdp.privacy.clipping.proof.calls import (
     references,
     same_numbers,
 )
-from fedfdp.privacy.clipping.proof.functions import SHAPE_ONLY, condition
-from fedfdp.privacy.clipping.proof.places import Mixed, Order, Place, Rows, Shape
+from fedfdp.privacy.clipping.proof.functions import SHAPE_ONLY, UNREPEATABLE, condition
+from fedfdp.privacy.clipping.proof.places import Meeting, Mixed, Order, Place, Reference, Rows
+from fedfdp.privacy.clipping.proof.steps import step_of
 from fedfdp.privacy.clipping.proof.tracer import Tracer
 from fedfdp.privacy.clipping.proof.trial import Trial
 
@@ -37,6 +38,7 @@ def prove(one: Tracer, other: Tracer, sizes: tuple[int, int], inputs: int) -> tu
     proof = _Proof(one, other, sizes)
     for number in range(inputs):
         proof.places[Reference("value", number)] = Rows(0, 1, 1)
+        proof.touched.add(Reference("value", number))
     calls = [proof.judged(first, second) for first, second in zip(one.calls, other.calls, strict=True)]
     return Program(calls, one.outside), proof.places
 
@@ -46,6 +48,8 @@ class _Proof:
         self.one, self.other, self.sizes = one, other, sizes
         self.writes = {_memory(one.samples[changed]) for call in one.calls for changed in call.changed}
         self.places: dict[Reference, Place] = {}
+        self.touched: set[Reference] = set()  # values with numbers of records; others at most grow with their count
+        self._tried: dict[object, list[Place]] = {}
 
     def judged(self, first: TracedCall, second: TracedCall) -> ExpectedCall:
         """One call of both passes as it is expected from now on, once its results have their places."""
@@ -58,8 +62,29 @@ class _Proof:
         if len(first.shapes) != len(second.shapes):
             raise _varies(name)
         shapes = tuple([self._merged_shape(a, b, name) for a, b in zip(first.shapes, second.shapes, strict=True)])
+        if first.graded != second.graded:
+            raise _varies(name)
         self._place_results(first, key, shapes, name)
-        return ExpectedCall(first.func, key, shapes, shared)
+        meeting = self._meeting(first, key)
+        free = meeting is None and self._weights(first) and not set(first.made) & set(references(first.key))
+        step = step_of(first) if free else ""
+        return ExpectedCall(first.func, key, shapes, shared, first.graded, meeting, step)
+
+    def _weights(self, call: TracedCall) -> frozenset[Reference]:
+        """The values among a call's arguments that are made of trained parameters alone."""
+        if not call.graded:
+            return frozenset()
+        return frozenset(r for r in references(call.key) if self.places.get(r) is None and self.one.is_trained(r))
+
+    def _meeting(self, call: TracedCall, key: Key) -> Meeting | None:
+        """How parameters meet the records in a call; None where they do not."""
+        results = (*call.made, *call.changed)
+        if not any(self.places.get(r) is not None and r in self.one.trained_by for r in results):
+            return None
+        if not (weights := self._weights(call)):
+            return None
+        read = {reference: self.places.get(reference) for reference in references(call.key)}
+        return Meeting(weights, read, tuple(self.places.get(r) for r in results), key)
 
     def _written(self, call: TracedCall) -> bool:
         """Whether anything writes to the call's first argument or result: then it matters if they share memory."""
@@ -101,7 +126,7 @@ class _Proof:
         read = list(dict.fromkeys(references(call.key)))
         with_records = [reference for reference in read if self.places.get(reference) is not None]
         if not call.made and not call.changed:
-            if with_records:
+            if any(reference in self.touched for reference in read):
                 raise UnsupportedError(
                     f"{name}: a number that depends on the records is used outside the model's tensors"
                 )
@@ -109,12 +134,23 @@ class _Proof:
         if all(reference in read for reference in call.made) and not call.changed:
             return  # it gives an argument as it is
         places = self._find(call, key, shapes, name, read, with_records)
+        drawn = name.removesuffix("_") in UNREPEATABLE and any(place is not None for place in places)
+        if drawn or (name not in SHAPE_ONLY and any(reference in self.touched for reference in read)):
+            self.touched.update(call.made)
+            for reference in call.changed:
+                self._touch(reference)
         for reference, place in zip((*call.made, *call.changed), places, strict=True):
             if reference not in call.changed:
                 self.places[reference] = place
             elif isinstance(place, Mixed) or place != self.places.get(reference) or self._meets(reference, place):
                 # Other values may share its memory: where they keep their records must not change.
                 raise UnsupportedError(f"{name}: records are written where none, or others, are kept")
+
+    def _touch(self, reference: Reference) -> None:
+        """Numbers of records were written to this value: whatever shares its memory holds them too."""
+        first, last = _memory(self.one.samples[reference])
+        spans = {other: _memory(sample) for other, sample in self.one.samples.items()}
+        self.touched.update(other for other, (start, end) in spans.items() if start < last and first < end)
 
     def _meets(self, reference: Reference, place: Place) -> bool:
         """Whether records are written into memory that also is a value without records, or the other way round."""
@@ -146,13 +182,48 @@ class _Proof:
             return [mixed] * len(expected)
         if name == "arange" and expected == ((Size(0, 1),),) and _counts(self.one.samples[call.made[0]]):
             return [Order()]
+        if (order := self._still_order(call, key, expected, name, with_records)) is not None:
+            return [order]
         if any(isinstance(self.places.get(r), Order) for r in with_records) and not self._picks(key, name):
             return [Mixed(f"{name}: the places of records in the batch are used")] * len(expected)
         met = condition(name)
         if met is None or not met(call, [place for r in read if isinstance(place := self.places.get(r), Rows)]):
             return [Mixed(f"{name}: not known to keep records apart")] * len(expected)
         tried = Trial(call, key, {r: (self.one.samples[r], self.places.get(r)) for r in read})
-        return tried.places(expected)
+        if not _grows(expected) and not any(reference in self.touched for reference in read) and not call.changed:
+            # No number of a record is read: what the records share, such as a line of a table made for all of them.
+            place = None if tried.is_fixed() else Mixed(f"{name}: depends on how many records there are")
+            return [place] * len(expected)
+        same = self._same_trial(call, key, expected, read)
+        if same is None:
+            return tried.places(expected)
+        if same not in self._tried:
+            self._tried[same] = tried.places(expected)
+        return self._tried[same]
+
+    def _same_trial(self, call: TracedCall, key: Key, expected: tuple[Shape, ...], read: list[Reference]) -> object:
+        """What a trial of the call depends on; None where that includes numbers of a constant."""
+        samples = [(self.places.get(r), self.one.samples[r]) for r in read]
+        if any(place is None or not sample.is_floating_point() for place, sample in samples):
+            return None
+        kinds = tuple((place, sample.dtype, tuple(sample.shape)) for place, sample in samples)
+        number = {reference: i for i, reference in enumerate(read)}
+        changed = tuple(number[reference] for reference in call.changed)
+        return call.func, _renamed(key, number), expected, changed, kinds
+
+    def _still_order(
+        self, call: TracedCall, key: Key, expected: tuple[Shape, ...], name: str, with_records: list[Reference]
+    ) -> Order | None:
+        """The index vector with dimensions of size 1 added behind; None where a call does something else."""
+        if name not in ("__getitem__", "unsqueeze", "view", "reshape") or len(expected) != 1 or len(with_records) != 1:
+            return None
+        if not isinstance(self.places.get(with_records[0]), Order) or key[0] != with_records[0] or call.changed:
+            return None
+        more, sample = len(expected[0]) - 1, self.one.samples[call.made[0]]
+        if name == "__getitem__" and not _adds_dimensions(call.args[1]):
+            return None
+        grown = expected[0] == (Size(0, 1), *[1] * more)
+        return Order(more) if grown and _counts(sample.flatten()) else None
 
     def _shape_of(self, reference: Reference) -> Shape:
         one, other = (tuple(traced.samples[reference].shape) for traced in (self.one, self.other))
@@ -166,6 +237,21 @@ class _Proof:
         if type(index) is not tuple or not index:
             return False
         return [r for r in references(index) if isinstance(self.places.get(r), Order)] == [index[0]]
+
+
+def _adds_dimensions(index: object) -> bool:
+    """Whether an index takes everything and only adds dimensions."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(part is None or part is Ellipsis or (type(part) is slice and part == slice(None)) for part in parts)
+
+
+def _renamed(key: object, number: dict[Reference, int]) -> object:
+    """A key with its values numbered from 0: two calls alike have the same."""
+    if type(key) is Reference:
+        return Reference("value", number[key])
+    if type(key) is Size:
+        return ("size", *key)
+    return tuple([_renamed(part, number) for part in key]) if type(key) is tuple else (type(key), key)
 
 
 def _varies(name: str) -> UnsupportedError:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+import torch
 from torch import Tensor
 
 from fedfdp.privacy.clipping.proof.calls import (
@@ -9,11 +10,11 @@ from fedfdp.privacy.clipping.proof.calls import (
     Function,
     Key,
     Keywords,
-    Reference,
     TracedCall,
     first_shares_memory,
     name_of,
 )
+from fedfdp.privacy.clipping.proof.places import Reference
 from fedfdp.privacy.clipping.proof.watcher import Own, Watcher
 
 
@@ -24,12 +25,24 @@ class Tracer(Watcher):
         self.calls: list[TracedCall] = []
         self.samples: dict[Reference, Tensor] = {}
         self.outside: list[Tensor] = []
+        self.trained_by: set[Reference] = set()  # values whose gradient reaches a parameter
+        self._with_gradients = True
+        self._parameters = {own[number][0] for number in trained}
         super().__init__(own, trained, inputs)
 
     def mark(self, tensor: Tensor) -> Reference:
         reference = super().mark(tensor)
         self.samples[reference] = tensor.detach()
+        self._graded(reference, tensor)
         return reference
+
+    def is_trained(self, reference: Reference) -> bool:
+        """Whether the value is a trained parameter, or was made of one with a gradient."""
+        return reference in self.trained_by or (reference.kind == "own" and reference.name in self._parameters)
+
+    def _graded(self, reference: Reference, tensor: Tensor) -> None:
+        if tensor.requires_grad:
+            self.trained_by.add(reference)
 
     def reference(self, tensor: Tensor) -> Reference:
         reference = super().reference(tensor)
@@ -39,16 +52,21 @@ class Tracer(Watcher):
     def entered(self, number: int, tensor: Tensor) -> None:
         self.outside.append(tensor.detach().clone())
 
+    def expect(self, func: Function, key: Key) -> None:
+        self._with_gradients = torch.is_grad_enabled()
+
     def note(self, func: Function, key: Key, result: object, args: Arguments, kwargs: Keywords) -> None:
         written = self.written()
         if _writes(name_of(func)):  # also where the version does not show it, as with set_
             written += [tensor for tensor in (*args[:1], kwargs.get("out")) if isinstance(tensor, Tensor)]
         changed = tuple(dict.fromkeys(self.reference(tensor) for tensor in written))
+        for tensor in written:
+            self._graded(self.reference(tensor), tensor)
         found = self.numbered(result)
         shapes = tuple([tuple(tensor.shape) for _, tensor in found])
         made = tuple([reference for reference, _ in found])
         shared = first_shares_memory(args, result)
-        self.calls.append(TracedCall(func, key, made, shapes, shared, args, kwargs, changed))
+        self.calls.append(TracedCall(func, key, made, shapes, shared, args, kwargs, changed, self._with_gradients))
 
 
 def _writes(name: str) -> bool:

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from fedfdp.privacy.clipping.deterministic import Deterministic
-from fedfdp.privacy.clipping.proof.calls import Key, Reference, Size, TracedCall, at, name_of
-from fedfdp.privacy.clipping.proof.functions import UNWRITTEN
-from fedfdp.privacy.clipping.proof.places import Mixed, Order, Place, Rows, Shape
+from fedfdp.privacy.clipping.proof.calls import Key, Shape, Size, TracedCall, at, called, name_of
+from fedfdp.privacy.clipping.proof.functions import THROUGH_TIME, UNWRITTEN
+from fedfdp.privacy.clipping.proof.places import Mixed, Order, Place, Reference, Rows
 
 MANY = 11  # records in a trial: more than any pass is traced with, and a prime that divides no usual shift or size
 ALONE = (0, 1, 5, MANY - 1)  # records whose result in the batch is compared with their result alone
@@ -56,13 +56,31 @@ class Trial:
         assert fitting is not None
         return [places[0] if places else bad for places in fitting]
 
+    def is_fixed(self) -> bool:
+        """Whether the call gives the same for any number of records that are all alike: what they share, then."""
+        chance = np.random.default_rng(0)
+        for draw, most in itertools.product(_DRAWS, (8, 2, 0)):
+            values = {r: self._drawn(r, draw, most, chance, 1.0, constants=False) for r in self.read}
+            alone = self._alone(values, 0)
+            alike = {
+                r: place.repeat(alone[r], MANY) if isinstance(place, Rows) else alone[r]
+                for r, (_, place) in self.read.items()
+            }
+            try:
+                one, many = self._run(1, alone), self._run(MANY, alike)
+            except Exception:  # a function may refuse numbers outside its domain: others may do
+                continue
+            return all(a.shape == b.shape and _close(a, b) for a, b in zip(one, many, strict=True))
+        return False
+
     def _results(self, number: int) -> tuple[list[Tensor], list[list[Tensor]]] | Mixed:
         """The results for many records and for some of them alone, on random numbers that the function accepts."""
         chance = np.random.default_rng(number)
         error: Exception | None = None
         large = any(sample.numel() > LARGE for sample, _ in self.read.values() if sample.is_floating_point())
-        scale = (1.0, 1e3, 1e-3)[number % 3]  # an ε in a denominator may hide a dependence at one of them
-        constants = (True, False) if number == 1 and not large else (False,)
+        steady = name_of(self.call.func) not in THROUGH_TIME
+        scale = (1.0, 1e3, 1e-3)[number % 3] if steady else 1.0  # an ε in a denominator may hide a dependence at one
+        constants = (True, False) if number == 1 and not large and steady else (False,)
         for drawn, draw, most in itertools.product(constants, (_narrow,) if large else _DRAWS, (8, 2, 0)):
             values = {r: self._drawn(r, draw, most, chance, scale, constants=drawn) for r in self.read}
             try:
@@ -84,7 +102,7 @@ class Trial:
         """
         sample, place = self.read[reference]
         if isinstance(place, Order):
-            return torch.arange(MANY, device=sample.device)
+            return place.of(MANY, sample.device)
         shape = list(sample.shape)
         if isinstance(place, Rows):
             shape[place.dim] = place.before * MANY * place.after
@@ -117,14 +135,8 @@ class Trial:
         """The results of the call on these values, then the arguments that it changed."""
         call = self.call
         values = {**values, **{reference: values[reference].clone() for reference in call.changed}}
-        args = [_rebuilt(a, k, batch, values) for a, k in zip(call.args, self.key, strict=False)]
-        names = sorted(call.kwargs)
-        given = _parts(self.key[len(call.args)]) if names else ()
-        kwargs = {
-            n: _rebuilt(call.kwargs[n], _parts(pair)[1], batch, values) for n, pair in zip(names, given, strict=True)
-        }
         with torch.no_grad(), Deterministic():
-            result = call.func(*args, **kwargs)
+            result = called(call.func, call.args, call.kwargs, self.key, batch, values)
         if name_of(call.func) in UNWRITTEN and isinstance(result, Tensor):
             result.zero_()  # as on the tape
         flat = result if isinstance(result, (tuple, list)) else [result]
@@ -176,27 +188,3 @@ def _close(one: Tensor, other: Tensor) -> bool:
     size = other.nan_to_num(0, 0, 0).abs().amax() if other.numel() else 0.0
     near = (one - other).abs() <= unit * (other.abs() + size)
     return bool((near | same).all())
-
-
-def _rebuilt(value: object, pattern: object, batch: int, values: Values) -> object:
-    """An argument with its sizes for this many records and with these tensors."""
-    if isinstance(value, Tensor):
-        assert isinstance(pattern, Reference)
-        return values[pattern]
-    if type(pattern) is Size:
-        return pattern.at(batch)
-    if isinstance(value, slice):
-        ends = zip((value.start, value.stop, value.step), _parts(pattern)[1:], strict=True)
-        return slice(*[_rebuilt(end, own, batch, values) for end, own in ends])
-    if isinstance(value, dict):
-        named = zip(sorted(value, key=str), _parts(pattern), strict=True)
-        return {n: _rebuilt(value[n], _parts(pair)[1], batch, values) for n, pair in named}
-    if isinstance(value, (tuple, list)):
-        parts = [_rebuilt(part, own, batch, values) for part, own in zip(value, _parts(pattern), strict=True)]
-        return parts if isinstance(value, list) else tuple(parts)
-    return value
-
-
-def _parts(pattern: object) -> tuple[object, ...]:
-    assert isinstance(pattern, tuple)
-    return pattern

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from fedfdp.privacy.clipping.proof.calls import (
     Arguments,
+    ExpectedCall,
     Function,
     Key,
     Keywords,
-    Reference,
     UnsupportedError,
     tensors_in,
 )
+from fedfdp.privacy.clipping.proof.places import Reference
 
 Own = Mapping[int, tuple[str, Tensor]]  # the model's parameters and buffers, with their names, by id
 
@@ -37,7 +38,7 @@ class Watcher:
         self._versions = {number: tensor._version for number, (_, tensor) in own.items()}
         self._written: dict[int, int] = {}  # by memory: the version that the calls seen so far have left
         self.used: list[str] = []  # trained parameters among the arguments of the last call
-        self.given: list[tuple[Tensor, int]] = []  # its tensors, with their versions before it
+        self.given: list[tuple[Tensor, int, Reference]] = []  # its tensors: their versions before it, and which values
         for tensor in inputs:
             self.mark(tensor)
 
@@ -47,6 +48,11 @@ class Watcher:
         self._values += 1
         self.same(tensor, reference)
         return reference
+
+    @property
+    def coming(self) -> Reference:
+        """The number that the next new value will get."""
+        return Reference("value", self._values)
 
     def same(self, tensor: Tensor, reference: Reference) -> None:
         """Marks the tensor as this value. The mark has the tensor's id: some classes hand their marks on to others."""
@@ -105,7 +111,7 @@ class Watcher:
             if id(value) in self.trained:
                 self.used.append(self.trained[id(value)])
             reference = self.reference(value)
-            self.given.append((value, value._version))
+            self.given.append((value, value._version, reference))
             return reference
         if kind is bool:
             return ("yes",) if value else ("no",)  # True is also 1, and x[True] is not x[1]
@@ -128,7 +134,7 @@ class Watcher:
 
     def written(self) -> list[Tensor]:
         """The tensors that the last call has written to; their new versions are noted as accounted for."""
-        found = [tensor for tensor, version in self.given if tensor._version != version]
+        found = [tensor for tensor, version, _ in self.given if tensor._version != version]
         for tensor in found:
             self._written[tensor.untyped_storage().data_ptr()] = tensor._version
         return found
@@ -144,8 +150,9 @@ class Watcher:
             found.append((reference, tensor))
         return found
 
-    def expect(self, func: Function, key: Key) -> None:
-        """Called before a call is made. Raises where it is not the one that should come."""
+    def expect(self, func: Function, key: Key) -> ExpectedCall | None:
+        """Called before a call is made: the one that should come. Raises where it is another."""
+        return None
 
     def note(self, func: Function, key: Key, result: object, args: Arguments, kwargs: Keywords) -> None:
         """Called after a call was made."""
