@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from browser import Browser, find
+from report.browser import Browser, find
 
 from fedfdp.privacy.unit import Unit
 from fedfdp.report.officer import officers_page
@@ -73,7 +73,8 @@ def test_report_terminal_and_statement_name_the_same_unit(tmp_path, monkeypatch,
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["fedfdp", "run", "run.toml", "--out", "run", "--report"])
-    main()
+    with pytest.raises(SystemExit, match="0"):
+        main()
     assert "for every country" in capsys.readouterr().out
     page = (tmp_path / "run" / "privacy.md").read_text()
     assert page.splitlines()[2].startswith("Every country of every client is protected with **ε = ")
@@ -87,7 +88,8 @@ def test_report_terminal_and_statement_name_the_same_unit(tmp_path, monkeypatch,
     assert run["by_class"]["names"] == ["no", "yes"]
     assert "Every record" not in html.split("</script>")[0]
     monkeypatch.setattr(sys, "argv", ["fedfdp", "officer", "run"])
-    main()
+    with pytest.raises(SystemExit, match="0"):
+        main()
     assert "for every country" in capsys.readouterr().out
     assert "<strong>One country</strong>" in (tmp_path / "run" / "officer.html").read_text()
 
