@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from report.browser import Browser, find
 
 from fedfdp.privacy.unit import Unit
 from fedfdp.report.officer import officers_page
 from fedfdp.runs.register import Entry, Records, Spent, Total
+from report.browser import Browser, find
 
 
 def made(holders=3, runs=2, unit="country", name="life.csv", spread=False) -> list[Records]:
