@@ -100,8 +100,7 @@ def test_a_config_names_it_and_tuning_tries_what_it_proposes():
     assert find(NAME) is Gap
     assert algorithm_name(Gap()) == NAME
     chosen = [f"algorithm.name={NAME}", "algorithm.lr=0.5", "privacy.clip=0.2", "rounds=2"]
-    values = configs.layered("digits", chosen)
-    assert default_grid(values) == {
+    assert default_grid(configs.load("digits", chosen)) == {
         "algorithm.damp": ["0.0", "1.0"],
         "algorithm.lr": ["0.25", "0.5", "1.0"],
         "privacy.clip": ["0.2", "2.0"],

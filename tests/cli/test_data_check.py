@@ -118,23 +118,6 @@ def test_a_check_of_a_run_says_who_holds_what_and_gives_advice(fedfdp, files):
     assert "records are at" not in advice
 
 
-def test_a_default_step_size_on_a_small_table_is_warned_of(fedfdp, files):
-    def advice(*settings):
-        found = fedfdp("data", "check", "run.toml", "--json", *(word for item in settings for word in ("--set", item)))
-        return "\n".join(json.loads(found[1])["advice"])
-
-    # lr·C·σ / (q·n) · √K with n = 150 + 90 + 15 records at K = 3 holders: 16 · 0.1 · 2 / (0.05 · 255) · √3 = 0.43
-    said = (
-        "algorithm.lr = 16 is the default, found on 52,500 images: on a table of 255 training records the noise moves "
-    )
-    assert f"{said}each weight by about 0.43 per round; try a lower one" in advice()
-    assert "algorithm.lr" not in advice("algorithm.lr=2")
-    assert "algorithm.lr" not in advice("algorithm.lr=15")  # somebody chose it
-    # 3.2 / (0.5 · 255) · √3 = 0.04 is little
-    assert "algorithm.lr" not in advice("privacy.q=0.5", "rounds=2")
-    assert "algorithm.lr" not in advice("privacy=none", "algorithm.name=fedavg")
-
-
 def test_a_regression_without_a_first_loss_is_said_before_the_run(fedfdp, files):
     regression = RUN.replace('label = "readmitted"\nclasses = ["no", "yes"]', 'label = "age"\ntarget = [0, 110]')
     (files / "run.toml").write_text(regression.replace("age = [0, 110], ", "readmitted = ['no', 'yes'], "))

@@ -232,7 +232,7 @@ def test_a_real_run_is_stopped_from_the_page_and_resumed_under_it(browser, tmp_p
         browser.wait("!document.querySelector('#link').hidden")
         second = start("--resume", "out", "--port", port)
         browser.wait("document.querySelector('#link').hidden", 300)
-        browser.wait("document.querySelector('#state').textContent === 'running'", 60)
+        browser.wait("document.querySelector('#state').textContent === 'running'", 300)
         browser.wait(f"Number(document.querySelector('#pace').textContent.split(' ')[1]) > {done['round']}", 60)
         second.send_signal(signal.SIGINT)
         second.communicate(timeout=120)

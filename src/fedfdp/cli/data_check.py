@@ -11,7 +11,6 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedfdp.algorithms import Algorithm
     from fedfdp.data.files.describe import Description
     from fedfdp.data.validation import Review
 
@@ -53,11 +52,12 @@ def _reviewed(source: str, overrides: list[str]) -> "Review":
     from fedfdp.data.schema import class_names
     from fedfdp.data.validation import review, review_columns
     from fedfdp.runs import config as configs
-    from fedfdp.runs.build import federation_of
+    from fedfdp.runs.build import federation_of, fitted
 
-    config = configs.load(source, overrides).resolved()
+    config = configs.load(source, overrides)
     with Progress(Console(stderr=True), config.data.source) as say:
         federation = federation_of(config, progress=say)
+    config = fitted(config, federation)
     own = not named(config.data.source)
     columns = review_columns(config.data, place_of(config.data.source, config.data.folder)) if own else []
     step = config.algorithm.events(None, config.privacy) if config.privacy else ()
@@ -65,7 +65,6 @@ def _reviewed(source: str, overrides: list[str]) -> "Review":
         federation,
         config.privacy,
         step=step,
-        default_lr=_default_lr(config.algorithm),
         advice=[*config.algorithm.advice(federation.classes), *_unchecked(config.data.unchecked or ())],
         columns=columns,
         names=class_names(config.data),
@@ -78,12 +77,6 @@ def _unchecked(names: "Sequence[str]") -> list[str]:
         return []
     read = f"what data.columns, classes or target say of {', '.join(names)} was read from the records (data.unchecked)"
     return [f"{read}: replace each by a public fact, then take its name off that list"]
-
-
-def _default_lr(algorithm: "Algorithm") -> float | None:
-    """The step size, if it is the method's default."""
-    own = next(field.default for field in dataclasses.fields(algorithm) if field.name == "lr")
-    return algorithm.lr if algorithm.lr == own else None
 
 
 def _show_review(found: "Review") -> None:

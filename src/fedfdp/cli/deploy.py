@@ -36,11 +36,11 @@ def local(
     from fedfdp.cli.watch import beside
     from fedfdp.deploy.coordinator import load
     from fedfdp.deploy.local import deploy_local
-    from fedfdp.runs.build import free_folder
+    from fedfdp.runs.build import federation_of, fitted, free_folder
 
     overrides = [*(set_ or []), *([f"data.clients={nodes}"] if nodes is not None else [])]
     config, settings = load(source or "digits", overrides)
-    config = config.resolved()
+    config = fitted(config, federation_of(config))
     folder = out or free_folder(Path("runs"), config.name)
     place = folder.with_name(folder.name + ".nodes")
     logging.basicConfig(level=logging.WARNING, format="%(message)s")

@@ -12,10 +12,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedfdp.cli.result import clock, show_result
+from fedfdp.core.settings import left_out
 from fedfdp.fairness.metrics import shown, values_task
 from fedfdp.runs.config import Config
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.session import Result, Update
+
+SECONDS_BETWEEN_LOOKS = 0.5
 
 
 class Watcher:
@@ -32,6 +35,7 @@ class Watcher:
         self.bar = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self.task = self.bar.add_task("", total=config.rounds, seen="starting")
         self.started: tuple[float, int] | None = None
+        self.looked, self.seen = 0.0, ""
 
     def __enter__(self) -> "Watcher":
         return self
@@ -48,22 +52,25 @@ class Watcher:
         now = time.monotonic()
         if self.started is None:  # now that a round is done, nothing is left to be refused
             self.started = (now, step.round)
-            self._announce()
-        seen = _seen(update)
-        self.bar.update(self.task, completed=step.round, seen=seen)
+            self._announce(update)
+        if step.evaluation is not None or now - self.looked > SECONDS_BETWEEN_LOOKS:
+            self.looked, self.seen = now, _seen(update)  # computing ε may take longer than a round
+        self.bar.update(self.task, completed=step.round, total=step.rounds, seen=self.seen)
         if step.evaluation is not None and not self.console.is_terminal:
             first, since = self.started[1], now - self.started[0]
             left = since / max(step.round - first, 1) * (step.rounds - step.round)
-            print(f"round {step.round}/{step.rounds}  {seen}  {clock(left)} left", file=sys.stderr, flush=True)
+            print(f"round {step.round}/{step.rounds}  {self.seen}  {clock(left)} left", file=sys.stderr, flush=True)
 
-    def _announce(self) -> None:
+    def _announce(self, update: Update) -> None:
         private, data = self.config.privacy, self.config.data
-        budget = f"ε ≤ {private.epsilon:g} at δ = {private.delta:g}" if private else "not private"
+        budget = f"ε ≤ {update.budget:g}" if private else "not private"
+        if private and not left_out(private, "delta"):  # across machines it is chosen when the nodes are there
+            budget += f" at δ = {private.delta:g}"
         source = Path(data.source)
         column = data.column or data.holder or ("file" if source.is_dir() else None)
         clients = f"{data.clients} clients" if column is None else f"clients by {column}"
         kind = type(self.config.algorithm).__name__
-        text = f"{kind} on {source.name}, {clients}, {self.config.rounds} rounds, {budget}"
+        text = f"{kind} on {source.name}, {clients}, {update.step.rounds} rounds, {budget}"
         self.console.print(text, highlight=False)
         self.bar.start()
 

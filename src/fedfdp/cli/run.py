@@ -5,7 +5,7 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -30,10 +30,10 @@ def run(
     """Train a model across data holders: privately, fairly, and to the end of the budget."""
     from fedfdp.cli.progress import Watcher
     from fedfdp.cli.watch import beside
-    from fedfdp.core.errors import RunError
+    from fedfdp.core.errors import DivergedError, RunError
     from fedfdp.runs.build import free_folder, launch, stored_config
     from fedfdp.runs.folder import RunFolder
-    from fedfdp.runs.session import Update
+    from fedfdp.runs.session import Result, Update
     from fedfdp.runs.tracking import check_tracking, tracker
 
     check_tracking(log)
@@ -44,8 +44,10 @@ def run(
         federation = None
     else:
         config, federation = _prepared(source, set_ or [])
+        _warn_of_noise(config, federation)
         folder = out or free_folder(Path("runs"), config.name)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    diverged: DivergedError | None = None
     with (
         beside(folder, port, wanted=watch),
         Watcher(config) as watcher,
@@ -58,6 +60,9 @@ def run(
 
         try:
             result = launch(config, out=folder, resume=resume is not None, federation=federation, on_update=each)
+        except DivergedError as error:
+            watcher.stop()
+            result, diverged = cast(Result, error.result), error
         except KeyboardInterrupt as ended:
             watcher.stop()
             print(
@@ -68,9 +73,35 @@ def run(
         print(json.dumps(result.summary))
     else:
         watcher.show(result)
+        _say_unspent(config)
     page = _report(folder) if report else None
     if not as_json:
         print(f"report: {page}" if page else f"see it as a page: fedfdp report {shlex.quote(str(folder))}")
+    if diverged is not None:
+        raise diverged
+
+
+def _warn_of_noise(config: "Config", federation: "Federation") -> None:
+    """Says on stderr, before training, if the budget is too small for these records."""
+    from fedfdp.runs.build import facts_of
+    from fedfdp.training.defaults import Strength
+
+    if config.privacy is None or config.rounds is None:
+        return
+    facts, share = facts_of(config, federation), config.participation.fraction
+    strength = Strength.of(facts, config.algorithm, config.privacy, config.rounds, share)
+    if said := strength.warning(config.privacy.epsilon):
+        print(f"fedfdp: {said}", file=sys.stderr)
+
+
+def _say_unspent(config: "Config") -> None:
+    """Says what would use the rest of the budget, if much of it is left."""
+    from fedfdp.training.budget import unspent
+
+    if config.privacy is not None and config.rounds is not None:
+        share, before = config.participation.fraction, config.data.before
+        if said := unspent(config.privacy, config.algorithm, config.rounds, share=share, before=before):
+            print(said)
 
 
 def _report(folder: Path) -> Path:
@@ -99,20 +130,24 @@ def _prepared(source: str | None, overrides: list[str]) -> tuple["Config", "Fede
     from fedfdp.cli.data_progress import Progress
     from fedfdp.core.errors import DataError
     from fedfdp.runs import config as configs
-    from fedfdp.runs.build import federation_of, inner_of
+    from fedfdp.runs.build import federation_of, fitted, inner_of
 
-    config = configs.load(source or _usual(overrides), overrides).resolved()
+    config = configs.load(source or _usual(overrides), overrides)
+    if not config.open:
+        config.resolved()  # what is wrong is said before records are read
     if config.data.unchecked:
         names = ", ".join(config.data.unchecked)
         print(f"fedfdp: not public yet, and not covered by ε: what data.columns says of {names}", file=sys.stderr)
     try:
         with Progress(Console(stderr=True), config.data.source) as say:
             federation = federation_of(config, progress=say)
+            config = fitted(config, federation)
             inner_of(config, federation, progress=say)  # training finds the features in the cache
-            return config, federation
+        return config, federation
     except DataError as unavailable:
         if source is not None or config.data.source == "digits":
             raise
         print(f"fedfdp: {unavailable}\nfedfdp: training on scikit-learn's digits instead", file=sys.stderr)
-    config = configs.load("digits", overrides).resolved()
-    return config, federation_of(config)
+    config = configs.load("digits", overrides)
+    federation = federation_of(config)
+    return fitted(config, federation), federation

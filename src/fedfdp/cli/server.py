@@ -57,7 +57,8 @@ def _coordinate(
     if resume is not None and out is not None:
         raise RunError(f"--resume {resume} goes on in that folder; leave out --out")
     config, settings = load(source, overrides)
-    config = config.resolved()
+    if not config.open:
+        config = config.resolved()
     folder = resume or out or free_folder(Path("runs"), config.name)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("flwr").setLevel(logging.CRITICAL)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from fedfdp.core.errors import DataError
+from fedfdp.core.errors import DataError, RunError
 from fedfdp.data.columns import Range
 from fedfdp.data.files import read
 from fedfdp.data.files.paths import ARRAYS
@@ -23,13 +23,15 @@ class Meaning:
     range: Range | None = None  # for regression: the range that the target was scaled from
 
     def of(self, outputs: Tensor) -> list[str] | list[float]:
-        """One answer per record: the name of the likeliest class, or a number in the label's own units."""
+        """One answer per record: the name of the likeliest class, or a number in the label's own units and range."""
         if self.classes:
             return [self.classes[best] for best in outputs.argmax(-1).tolist()]
         values = outputs.double().reshape(len(outputs), -1)[:, 0]
+        if not bool(values.isfinite().all()):
+            raise RunError("the model gives no number for some records: its run diverged; train it again")
         if self.range is not None:
             low, high = self.range
-            values = (values + 1) / 2 * (high - low) + low
+            values = ((values + 1) / 2 * (high - low) + low).clamp(low, high)
         return [float(value) for value in values.tolist()]
 
 

@@ -3,7 +3,6 @@
 It reads private records as they are. What it says, with advice, is for the holder only and is never released.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,7 +24,6 @@ from fedfdp.privacy.dpsgd import DPSGD
 
 FEW_ROUNDS = 20
 MANY_OUTSIDE = 0.01  # of a column beyond its range: more is worth advice
-MUCH_NOISE = 0.25  # on every weight in a round: with more, training on small tables got worse
 MANY_HOLDERS = 3  # of more, one line speaks for all
 
 
@@ -68,14 +66,13 @@ def review(
     privacy: DPSGD | None,
     *,
     step: Sequence[Event] = (),
-    default_lr: float | None = None,
     advice: Sequence[str] = (),
     columns: Sequence[ColumnReview] = (),
     names: Sequence[str] = (),
 ) -> Review:
     """Of a federation, and of the privacy it is to be trained with, whose every round costs `step`.
 
-    `default_lr` is the step size where nobody chose it; `advice` is what the method itself has to say.
+    `advice` is what the method itself has to say.
     """
     counts = federation.class_counts().tolist() if federation.classes is not None else [None] * len(federation)
     holders = tuple(
@@ -96,7 +93,6 @@ def review(
         equal.shared,
         (
             *_sizes(holders, privacy, step),
-            *_step_size(federation, privacy, default_lr),
             *_contents(holders, classes, columns),
             *_sharing(equal),
             *_people(federation),
@@ -216,22 +212,6 @@ def _too_small(holder: Holder, privacy: DPSGD, step: Sequence[Event]) -> str:
     rounds = _rounds(privacy, [replace(event, q=needed) for event in step])
     pays = "" if rounds is None else f", for which epsilon = {privacy.epsilon:g} pays {rounds} rounds"
     return f"{text}; it takes q of at least {needed:.2g}{pays}, or merge it with another holder"
-
-
-def _step_size(federation: Federation, privacy: DPSGD | None, lr: float | None) -> list[str]:
-    """Whether a table is too small for a step size that was found on many more records."""
-    if privacy is None or lr is None or len(federation.input_shape) != 1:
-        return []
-    # A holder's step is lr·(sum + σC·N(0, I)) / (q·n_i). Weighted by n_i / n, the noise of K holders adds up to this.
-    units = sum(client.size for client in federation.clients)
-    noise = lr * privacy.clip * privacy.noise / (privacy.q * units) * math.sqrt(len(federation))
-    if noise <= MUCH_NOISE:
-        return []
-    return [
-        f"algorithm.lr = {lr:g} is the default, found on 52,500 images: on a table of {units:,} training "
-        f"{'records' if federation.unit == 'record' else 'persons'} the noise moves each weight by about {noise:.2g} "
-        f"per round; try a lower one: on three small tables 0.5 to 2 did better, see examples/step_size.py"
-    ]
 
 
 def _people(federation: Federation) -> list[str]:

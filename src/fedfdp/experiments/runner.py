@@ -174,4 +174,5 @@ def read(store: Store, planned: Planned) -> Found:
         tuned_for=planned.step.tuned_for,
         **{name: seen.get(name) for name in ("accuracy", "psi", "psi_train", "psi_local", "worst_accuracy")},
         seconds=summary["seconds"],
+        by_client=tuple((run.metrics() or [{}])[-1].get("clients", {}).get("accuracy", ())),
     )

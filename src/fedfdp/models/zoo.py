@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from fedfdp.core.errors import SettingError
 
 MOST_LAYERS = 64
+LEAST_IMAGE = 6  # pixels on a side that the small CNN needs
 
 
 def paper_cnn(*, input_shape: tuple[int, ...], outputs: int, width: float = 1.0) -> nn.Module:
@@ -37,7 +38,7 @@ def small_cnn(*, input_shape: tuple[int, ...], outputs: int, width: float = 1.0)
     26,010 weights on 28×28×1. Bounded activations keep gradients small, so clipping takes less away; few weights mean
     little noise.
     """
-    channels, height, across = _image(input_shape, least=6, name="small-cnn")
+    channels, height, across = _image(input_shape, least=LEAST_IMAGE, name="small-cnn")
     few, more = _part(16, width), _part(32, width)
     if min(height, across) >= 20:
         first, second = nn.Conv2d(channels, few, 8, stride=2, padding=2), nn.Conv2d(few, more, 4, stride=2)
@@ -99,7 +100,8 @@ class StandardisedConv2d(nn.Conv2d):
         """The convolution with the standardised filters."""
         flat = self.weight.flatten(1)
         flat = (flat - flat.mean(1, keepdim=True)) / (flat.var(1, keepdim=True) * flat.shape[1] + 1e-4).sqrt()
-        return self._conv_forward(x, flat.reshape(self.weight.shape), self.bias)
+        convolved: Tensor = self._conv_forward(x, flat.reshape(self.weight.shape), self.bias)
+        return convolved
 
 
 def _part(units: int, width: float) -> int:

@@ -10,16 +10,17 @@ import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
 from fedfdp.algorithms import algorithm_name
 from fedfdp.core import weights
-from fedfdp.core.errors import FedFDPError, RunError
+from fedfdp.core.errors import DivergedError, FedFDPError, RunError
 from fedfdp.fairness.metrics import by_class
 from fedfdp.models.learner import Learner
 from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json, RunFolder
@@ -48,9 +49,17 @@ class Update:
     """What a run tells while it goes on: the finished round, and how much ε is used up so far."""
 
     step: Step  # the round that has just ended
-    epsilon: float | None  # how much the client that spent most has used up so far, for display; None without privacy
+    spent: Callable[[], float | None] = field(repr=False)  # computes `epsilon`
     budget: float | None  # the ε that was allowed; None without privacy
     history: list[dict[str, Any]] = field(repr=False)  # the entries of all evaluations so far
+
+    @cached_property
+    def epsilon(self) -> float | None:
+        """How much the client that spent most has used up so far, for display; None without privacy.
+
+        Computed when it is first read, which may take longer than a round of a small model.
+        """
+        return self.spent()
 
 
 class Session:
@@ -87,16 +96,26 @@ class Session:
                     saved = time.monotonic()
                 if on_update is not None:
                     budget = self.plan.privacy.epsilon if self.plan.privacy else None
-                    on_update(Update(step, self._epsilon(final=False), budget, self.history))
+                    on_update(Update(step, partial(self._epsilon, final=False), budget, self.history))
                 live.ended(step)
         except KeyboardInterrupt:
             self._save()
             self._write_statement()
             raise
         state = self.trainer.progress.state
+        if self.trainer.diverged:
+            self._give_up()
         if state.round < self.plan.rounds and not self.plan.algorithm.done(state):
             log.warning("stopped after %s of %s rounds: no client can pay for another", state.round, self.plan.rounds)
         return self._finish()
+
+    def _give_up(self) -> NoReturn:
+        """Ends a run that diverged: what it paid for is stated and kept, and it does not pass for a success."""
+        result, method = self._finish(), self.plan.algorithm
+        kept = f"; kept in {result.folder}" if result.folder else ""
+        rates = f"algorithm.lr = {method.lr:g}: try a tenth of it, or leave it out to have it chosen"
+        clip = f" (and privacy.clip = {self.plan.privacy.clip:g} with it)" if self.plan.privacy else ""
+        raise DivergedError(f"the run diverged: {self.trainer.diverged}{kept}; {rates}{clip}", result)
 
     def _restore(self) -> None:
         if self.folder is None:
@@ -201,6 +220,7 @@ class Session:
             "epsilon": self._epsilon(final=True),
             "delta": privacy.delta if privacy else None,
             "rounds": progress.state.round,
+            **({"diverged": self.trainer.diverged} if self.trainer.diverged else {}),
             "seconds": round(progress.seconds, 3),
             "algorithm": algorithm_name(self.plan.algorithm),
             "clients": len(members.names),

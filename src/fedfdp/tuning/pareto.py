@@ -29,6 +29,13 @@ class Outcome:
         psi = float("inf") if entry["psi"] is None else entry["psi"]
         return cls(entry["round"], entry["accuracy"] or 0.0, psi, entry["worst_accuracy"] or 0.0)
 
+    @classmethod
+    def mean(cls, found: Sequence["Outcome"]) -> "Outcome":
+        """Of runs of one setting with different seeds."""
+        count = len(found)
+        sums = (sum(getattr(one, name) for one in found) / count for name in ("accuracy", "psi", "worst"))
+        return cls(min(one.round for one in found), *sums)
+
     def dominates(self, other: "Outcome") -> bool:
         """At least as good in everything, and better in something."""
         mine, theirs = (self.accuracy, -self.psi, self.worst), (other.accuracy, -other.psi, other.worst)

@@ -4,7 +4,9 @@ A name with a colon is imported only if the node's owner listed it.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -13,7 +15,7 @@ from fedfdp import algorithms
 from fedfdp.algorithms import Algorithm, algorithm_settings
 from fedfdp.core.errors import SettingError
 from fedfdp.core.records import digest
-from fedfdp.core.settings import parse, plain
+from fedfdp.core.settings import left_out, parse, plain
 from fedfdp.data import Federation
 from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.features import Features, shape_after
@@ -22,6 +24,8 @@ from fedfdp.models.learner import Learner
 from fedfdp.models.losses import task_for
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.training.protocols import Members
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -74,14 +78,24 @@ class Terms:
     def method(self) -> Algorithm:
         section = dict(self.algorithm)
         kind = algorithms.find(str(section.pop("name", "")))
-        return parse(kind, section, "algorithm")
+        return _whole(parse(kind, section, "algorithm"), "algorithm", ("lr",))
 
     def dpsgd(self) -> DPSGD | None:
-        return None if self.privacy is None else parse(DPSGD, self.privacy, "privacy")
+        if self.privacy is None:
+            return None
+        return _whole(parse(DPSGD, self.privacy, "privacy"), "privacy", ("delta", "sigma", "q", "clip", "sigma_loss"))
 
     def front(self) -> nn.Module | None:
         """The map before the model; None without features."""
         return None if self.features is None else parse(Features, self.features, "features").build()
+
+
+def _whole(settings: T, section: str, names: Sequence[str]) -> T:
+    """The settings, if all that a coordinator has to state is there: nothing is chosen at a node."""
+    for name in names:
+        if left_out(settings, name):
+            raise SettingError(f"{section}.{name}", None, "missing in the terms", "the coordinator must state it")
+    return settings
 
 
 def build_model(
@@ -103,7 +117,7 @@ def check_size(
     model: dict[str, object], members: Members, front: nn.Module | None = None, *, most: int, width: float = 1.0
 ) -> None:
     """Raises for a built-in model of more than `most` weights, before any memory is taken for them."""
-    wanted = parse(Model, model, "model")
+    wanted = _whole(parse(Model, model, "model"), "model", ("name",))
     if ":" in wanted.name:
         return
     shape = _shape(members, front)

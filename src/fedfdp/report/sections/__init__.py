@@ -4,14 +4,16 @@ from importlib import import_module
 
 from fedfdp.report.section import Section
 
+# In the order of the page.
 NAMES = (
     "comparison",
     "summary",
     "classes",
     "clients",
+    "joining",
     "rounds",
     "data",
     "privacy",
     "settings",
-)  # in the order of the page
+)
 SECTIONS: list[Section] = [import_module(f"fedfdp.report.sections.{name}").SECTION for name in NAMES]

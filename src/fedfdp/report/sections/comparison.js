@@ -5,7 +5,8 @@ drawings.comparison = (runs) => {
   const task = taskOf(runs),
     { name: served, form: servedKind, better } = shownIn("line", task)[0];
   const figures = [],
-    datasets = new Set(runs.map((run) => run.data)).size;
+    datasets = new Set(runs.map((run) => run.data)).size,
+    partitions = new Set(runs.map((run) => `${run.partition} ${run.data}`)).size;
   const front = (run) => facts.front.includes(run.number);
   // What is the same for all runs is said once, not in every row.
   const same = (value) => new Set(runs.map(value)).size === 1;
@@ -28,11 +29,16 @@ drawings.comparison = (runs) => {
   ];
   const parts = [
     paragraph(
-      `${runs.length} runs. Those on the front (shaded) are beaten by no other on the same data in ${served}, Ψ and ε together; a run without privacy counts as ε = ∞, an unfinished one does not take part.`,
+      `${runs.length} runs. Those on the front (shaded) are beaten by no other on the same records at the same clients in ${served}, Ψ and ε together; a run without privacy counts as ε = ∞, an unfinished one does not take part.`,
       "lead",
     ),
     shared.length
       ? paragraph(`All of them: ${shared.map(([name, kind, value]) => `${name} ${form[kind](value(runs[0]))}`).join("; ")}.`)
+      : null,
+    partitions > datasets
+      ? warning(
+          `The records were dealt out to clients or split into training and test in ${partitions} ways: runs on different ones are not on the same data, and their numbers differ by that too.`,
+        )
       : null,
     datasets > 1 ? warning(`The runs are on ${datasets} data sets: accuracy and Ψ compare only within one.`) : null,
     tableView({
