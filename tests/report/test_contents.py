@@ -28,7 +28,9 @@ def test_every_number_is_the_folders_own(write_run):
         assert run["clients"][name] == [entry["clients"][name] for entry in history]
     for name in ("names", "train", "test", "classes"):
         assert run["clients"][name] == held[name]
-    assert run["privacy"] == json.loads((path / "privacy.json").read_text())
+    stated = json.loads((path / "privacy.json").read_text())
+    assert {name: run["privacy"][name] for name in stated} == stated
+    assert run["privacy"]["guarantee"].startswith("Every record of every client is protected with ε = 0.8571")
     assert (run["round"], run["finished"], run["private"], run["elsewhere"]) == (6, True, True, False)
 
 

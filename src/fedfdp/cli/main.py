@@ -20,6 +20,7 @@ COMMANDS = {
     "predict": "fedfdp.cli.predict:predict",
     "joining": "fedfdp.cli.joining:joining",
     "report": "fedfdp.cli.report:report",
+    "officer": "fedfdp.cli.officer:officer",
     "watch": "fedfdp.cli.watch:watch",
     "plan": "fedfdp.cli.plan:plan",
     "audit": "fedfdp.cli.audit:audit",

@@ -70,7 +70,7 @@ def compose(
         title=html.escape(title),
         style=style,
         script=script,
-        policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}{more_policy}",
+        policy=f"default-src 'none'; style-src {policy_hash(style)}; script-src {policy_hash(script)}{more_policy}",
         facts=embedded(facts),
         without=html.escape(without, quote=False),
     )
@@ -102,6 +102,6 @@ def asset(name: str) -> str:
     return files("fedfdp.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
+def policy_hash(text: str) -> str:
     """How a content security policy names the one script or style that it allows."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -107,12 +107,8 @@ class Statement:
     @property
     def guarantee(self) -> str:
         """What is promised, in one sentence: terminal, page and report say the same."""
-        one, other = self._unit.one, _number(self.epsilon_replace_one)
-        return (
-            f"Every {one} of every client is protected with ε = {self.epsilon:.4f} at δ = {self.privacy.delta:g} "
-            f"(zero-out of one {one}; where one {one} is replaced by another: {other}), against a server that sees "
-            f"every upload. Accountant: {self.privacy.accountant}. Unit: {self._unit.in_words}."
-        )
+        p = self.privacy
+        return promise(self._unit, self.epsilon, self.epsilon_replace_one, p.delta, p.accountant)
 
     @property
     def working(self) -> str:
@@ -219,6 +215,15 @@ class Statement:
 def _priced(events: Sequence[Event], privacy: DPSGD, adjacency: Adjacency = "zero-out") -> float:
     accountant = find(privacy.accountant)
     return accountant.epsilon(accountant.history(events), privacy.delta, adjacency)
+
+
+def promise(unit: Unit, epsilon: float, replace_one: float | None, delta: float, accountant: str) -> str:
+    """The guarantee in one sentence."""
+    return (
+        f"Every {unit.one} of every client is protected with ε = {epsilon:.4f} at δ = {delta:g} (zero-out of one "
+        f"{unit.one}; where one {unit.one} is replaced by another: {_number(replace_one)}), against a server that sees "
+        f"every upload. Accountant: {accountant}. Unit: {unit.in_words}."
+    )
 
 
 def _versions() -> dict[str, str]:

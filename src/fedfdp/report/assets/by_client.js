@@ -181,8 +181,9 @@ function intervalFigure({ title, note, rows, label, kind, reference = null }) {
   return figure({ title, note, draw, table });
 }
 
-// Records of each class at each client; or, where the classes are not known, records at each client.
-function holdingsFigure({ title, note, names, counts, totals }) {
+// Records of each class at each client, with what the classes are `called`; or, where the classes are not known, records at each client.
+function holdingsFigure({ title, note, names, counts, totals, called = null }) {
+  const nameOf = (k) => plain(called?.[k] ?? k);
   const classes = counts ? counts[0].length : 0,
     most = Math.max(1, ...(counts ? counts.flat() : totals)),
     strength = (one) => Math.sqrt(one.n / most);
@@ -219,7 +220,7 @@ function holdingsFigure({ title, note, names, counts, totals }) {
           ? [
               Plot.text(
                 counts[0].map((_, k) => k).filter((k) => k % stride === 0),
-                { x: (k) => k, text: String, frameAnchor: "top", dy: -14 },
+                { x: (k) => k, text: (k) => cut(nameOf(k), Math.max(2, Math.floor(wide / 6.4))), frameAnchor: "top", dy: -14 },
               ),
               tall > 6 && wide > 6
                 ? Plot.cell(cells, { x: "k", y: "i", className: "empty", stroke: "var(--grid)" })
@@ -254,7 +255,7 @@ function holdingsFigure({ title, note, names, counts, totals }) {
       y: middle(i),
       tall: classes ? 1 : 50,
       title: names[i],
-      items: [{ label: classes ? `class ${k}` : "records", value: String(n) }],
+      items: [{ label: classes ? `class ${nameOf(k)}` : "records", value: String(n) }],
     }));
     return { svg, stops };
   };
@@ -264,7 +265,7 @@ function holdingsFigure({ title, note, names, counts, totals }) {
       title,
       columns: [
         { name: "client", kind: "text" },
-        ...Array.from({ length: classes }, (_, k) => ({ name: `class ${k}`, kind: "count" })),
+        ...Array.from({ length: classes }, (_, k) => ({ name: `class ${nameOf(k)}`, kind: "count" })),
         { name: "all", kind: "count" },
       ],
       rows: names.map((name, i) => [name, ...(counts ? counts[i] : []), totals[i]]),

@@ -8,11 +8,12 @@ from fedfdp.report.section import Section
 NAMES = (
     "comparison",
     "summary",
-    "privacy",
-    "rounds",
+    "classes",
     "clients",
     "joining",
+    "rounds",
     "data",
+    "privacy",
     "settings",
 )
 SECTIONS: list[Section] = [import_module(f"fedfdp.report.sections.{name}").SECTION for name in NAMES]
