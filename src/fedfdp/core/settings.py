@@ -30,7 +30,9 @@ def parse(kind: type[T], values: object, section: str) -> T:
     for name in values:
         if name not in known:
             raise SettingError(f"{section}.{name}", values[name], f"no such setting; {nearest(name, known)}")
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
     values = {name: None if _unset(kind, name, value) else value for name, value in values.items()}
+    values = {name: value for name, value in values.items() if value is not None or defaults[name] is not None}
     try:
         return TypeAdapter(kind).validate_python(_dates_as_text(values))
     except ValidationError as invalid:
