@@ -1,6 +1,6 @@
 """What is measured of a run: one registry, from which terminal, summary, report, tables and tracking read.
 
-A metric is one function with its declaration: `how_well.py`, `over_clients.py`, `alone.py`. A new file of them is
+A metric is one function with its declaration: `how_well.py`, `over_clients.py`. A new file of them is
 declared here, in the order in which they are shown.
 """
 
