@@ -20,7 +20,7 @@ from fedfdp.runs import config
 from fedfdp.training.client import LocalClient
 from support import Given
 
-PRIVATE = DPSGD(epsilon=3.52, sigma=2.0, sigma_loss=5.0, q=0.5, clip=1.0)
+PRIVATE = DPSGD(delta=1e-5, epsilon=3.52, sigma=2.0, sigma_loss=5.0, q=0.5, clip=1.0)
 
 
 def client_of(records: int, randomness: Given, privacy: DPSGD | None = PRIVATE) -> LocalClient:

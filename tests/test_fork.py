@@ -14,7 +14,7 @@ torch.manual_seed(0)
 x, y = torch.randn(400, 200), torch.arange(400) % 2
 holders = fedfdp.Federation.from_clients({"north": (x[:250], y[:250]), "south": (x[250:], y[250:])})
 net = nn.Sequential(nn.Linear(200, 300), nn.Tanh(), nn.Linear(300, 2))
-private = fedfdp.DPSGD(epsilon=50.0, sigma=2.0, q=0.5, accountant="rdp")
+private = fedfdp.DPSGD(delta=1e-5, epsilon=50.0, sigma=2.0, q=0.5, accountant="rdp", sigma_loss=5.0)
 
 def run(threads=None):
     method = fedfdp.FedFDP(lr=0.5)

@@ -2,9 +2,12 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from fedfdp.runs.folder import RunFolder
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "kill_test.py"
 sys.path.insert(0, str(SCRIPT.parent))
@@ -23,6 +26,29 @@ def test_the_script_says_what_it_found():
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("the ledgers cover them") == 16
     assert "16 kills over" in done.stdout.splitlines()[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings", [["algorithm.name=mrmtl"], ["model.name=mlp", 'model.own=["3"]']], ids=["mrmtl", "own head"]
+)
+def test_models_of_the_holders_own_survive_a_kill(tmp_path, settings):
+    """A run is killed after its second evaluation; resumed, every holder's model has the bits of a run left alone."""
+    chosen = ["rounds=60", "eval_every=5", "threads=1", "privacy.sigma=4", "privacy.epsilon=20", *settings]
+    overrides = [word for item in chosen for word in ("--set", item)]
+    command = [sys.executable, "-c", "from fedfdp.cli.main import main; main()", "run"]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    subprocess.run([*command, "digits", *overrides, "--out", str(whole)], check=True, capture_output=True)
+    with subprocess.Popen([*command, "digits", *overrides, "--out", str(cut)], stdout=subprocess.DEVNULL) as child:
+        while child.poll() is None and len(RunFolder(cut).metrics()) < 2:
+            time.sleep(0.02)
+        child.kill()
+    assert not RunFolder(cut).finished, "it was over before it could be killed"
+    subprocess.run([*command, "--resume", str(cut)], check=True, capture_output=True)
+    own = RunFolder(whole).own_models()
+    assert len(own) == len(RunFolder(cut).own_models()) > 1
+    for name, file in RunFolder(cut).own_models().items():
+        assert file.read_bytes() == own[name].read_bytes()
 
 
 def test_the_check_notices_a_missing_charge(tmp_path):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         Scaffold,
         SemiVRed,
     )
-    from fedfdp.core.errors import FedFDPError
+    from fedfdp.core.errors import DivergedError, FedFDPError
     from fedfdp.data import Federation
     from fedfdp.fairness.metrics import ClientResults
     from fedfdp.features import Features
@@ -65,6 +65,7 @@ _HOME = {
     "Scaffold": "fedfdp.algorithms",
     "Participation": "fedfdp.training.participation",
     "FedFDP": "fedfdp.algorithms",
+    "DivergedError": "fedfdp.core.errors",
     "FedFDPError": "fedfdp.core.errors",
     "FedFair": "fedfdp.algorithms",
     "Features": "fedfdp.features",
@@ -87,6 +88,7 @@ __all__ = [
     "ClientResults",
     "Config",
     "Ditto",
+    "DivergedError",
     "Evaluation",
     "Features",
     "FedAvg",

@@ -12,7 +12,7 @@ from fedfdp.privacy.accounting.filter import RenyiFilter
 from fedfdp.privacy.ledger import Ledger
 from fedfdp.runs.folder import LEDGER
 
-PRIVATE = fedfdp.DPSGD(epsilon=4.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5, accountant="rdp")
+PRIVATE = fedfdp.DPSGD(delta=1e-5, epsilon=4.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5, accountant="rdp")
 
 
 @pytest.fixture

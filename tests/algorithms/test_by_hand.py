@@ -20,7 +20,7 @@ from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.training.client import LocalClient
 from support import Given
 
-PRIVATE = DPSGD(epsilon=100.0, sigma=2.0, sigma_loss=5.0, q=1.0, clip=1.0)
+PRIVATE = DPSGD(delta=1e-5, epsilon=100.0, sigma=2.0, sigma_loss=5.0, q=1.0, clip=1.0)
 FAIR = FedFDP(lr=0.5, lam=0.4, coefficients="paper", loss_clip=0.8, server_lam=0.0, smoothing=0.0, initial_loss=0.5)
 
 

@@ -30,7 +30,7 @@ from rounds import population
 from support import Given
 
 CLIP, Q, N, CANARY, LR = 0.3, 0.5, 7, 2, 0.5
-PRIVATE = DPSGD(epsilon=50.0, sigma=1.0, sigma_loss=2.0, sigma_count=3.0, q=Q, clip=CLIP, accountant="rdp")
+PRIVATE = DPSGD(delta=1e-5, epsilon=50.0, sigma=1.0, sigma_loss=2.0, sigma_count=3.0, q=Q, clip=CLIP, accountant="rdp")
 SHARE = 1 / (Q * N)  # the divisor of every release
 ROUNDING = 1 + 1e-5
 

@@ -77,10 +77,10 @@ class ByName(Momentum):
 
 
 @pytest.mark.parametrize("private", [True, False])
-@pytest.mark.parametrize("more", [{}, {"server": fedfdp.ServerOptimizer(optimizer="adam", average=0.5)}])
+@pytest.mark.parametrize("more", [{}, {"server": fedfdp.ServerOptimizer(optimizer="adam", lr=0.1, average=0.5)}])
 def test_the_same_bits_and_resumed_from_disk(digits, shared_noise, tmp_path, private, more):
     def run(method: Algorithm, name: str, **how: Any) -> list[Tensor]:
-        privacy = fedfdp.DPSGD(epsilon=8.0, sigma=2.0, q=0.2, clip=0.5) if private else None
+        privacy = fedfdp.DPSGD(delta=1e-5, epsilon=8.0, sigma=2.0, q=0.2, clip=0.5, sigma_loss=5.0) if private else None
         model = build("mlp", input_shape=digits.input_shape, outputs=10, seed=1)
         done = fedfdp.train(
             model, digits, algorithm=method, privacy=privacy, rounds=4, out=tmp_path / name, **more, **how

@@ -22,7 +22,7 @@ from fedfdp.runs import config
 from fedfdp.training.client import LocalClient
 from rounds import play
 
-PRIVATE = fedfdp.DPSGD(epsilon=20.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5, accountant="rdp")
+PRIVATE = fedfdp.DPSGD(delta=1e-5, epsilon=20.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5, accountant="rdp")
 
 
 def cases():

@@ -15,7 +15,7 @@ from fedfdp.privacy.dpsgd import DPSGD
 from rounds import flat, linear, play, population
 from support import Given
 
-PRIVATE = DPSGD(epsilon=100.0, sigma=2.0, sigma_loss=5.0, q=1.0, clip=1.0)
+PRIVATE = DPSGD(delta=1e-5, epsilon=100.0, sigma=2.0, sigma_loss=5.0, q=1.0, clip=1.0)
 QUIET = replace(PRIVATE, sigma=0.2)
 TENTH, ONE = Given(noise=0.1), Given(noise=1.0)
 
@@ -272,7 +272,7 @@ def test_settings_out_of_range_are_named(make, message):
         make()
 
 
-@pytest.mark.parametrize("method", [FedAvg(), FedProx(), Scaffold(), FedDyn(), QFFL()])
+@pytest.mark.parametrize("method", [FedAvg(lr=0.1), FedProx(lr=0.1), Scaffold(lr=0.1), FedDyn(lr=0.1), QFFL(lr=0.1)])
 def test_a_round_nobody_answers_changes_no_weight(two_clients, method):
     played = play(method, two_clients, linear(1, 0), present=lambda client, round: False)
     assert (played.weights, played.state.round) == ([1.0, 0.0], 1)

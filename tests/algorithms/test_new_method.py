@@ -100,8 +100,7 @@ def test_a_config_names_it_and_tuning_tries_what_it_proposes():
     assert find(NAME) is Gap
     assert algorithm_name(Gap()) == NAME
     chosen = [f"algorithm.name={NAME}", "algorithm.lr=0.5", "privacy.clip=0.2", "rounds=2"]
-    values = configs.layered("digits", chosen)
-    assert default_grid(values) == {
+    assert default_grid(configs.load("digits", chosen)) == {
         "algorithm.damp": ["0.0", "1.0"],
         "algorithm.lr": ["0.25", "0.5", "1.0"],
         "privacy.clip": ["0.2", "2.0"],
@@ -137,7 +136,7 @@ def test_a_gradient_that_a_method_keeps_is_not_overwritten(two_clients):
             here.memory = Kept(released.gradient)
             return released.gradient
 
-    privacy = fedfdp.DPSGD(epsilon=100.0, sigma=2.0, q=1.0, clip=1.0)
+    privacy = fedfdp.DPSGD(delta=1e-5, epsilon=100.0, sigma=2.0, q=1.0, clip=1.0, sigma_loss=5.0)
     played = play(Keeps(lr=0.5), two_clients, linear(1, 0), privacy=privacy, randomness=Given(0.1))
     for upload in played.uploads:
         kept = flat(played.memories[upload.client].gradient)

@@ -100,7 +100,7 @@ def test_a_budget_buys_ditto_half_the_rounds(digits):
     """ε = 3 at σ = 2: what FedAvg has rounds for, Ditto has half of."""
     from fedfdp.training.budget import resolve_privacy
 
-    private = DPSGD(epsilon=3.0, sigma=2.0, q=0.1, clip=1.0, accountant="rdp")
+    private = DPSGD(epsilon=3.0, delta=1e-5, sigma=2.0, q=0.1, clip=1.0, accountant="rdp")
     one, both = (resolve_privacy(private, method, None)[1] for method in (FedAvg(), Ditto()))
     assert both == one // 2
 

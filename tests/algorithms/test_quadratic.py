@@ -114,7 +114,7 @@ def test_fedfair_lowers_psi_as_lambda_grows(holders):
     assert found[0] > 1.1 * found[1] > 1.21 * found[2]
 
 
-PRIVATE = DPSGD(epsilon=100.0, sigma=1.0, q=0.5, clip=1.0)
+PRIVATE = DPSGD(delta=1e-5, epsilon=100.0, sigma=1.0, q=0.5, clip=1.0, sigma_loss=5.0)
 
 
 @pytest.mark.parametrize(

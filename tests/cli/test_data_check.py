@@ -8,7 +8,8 @@ import torch
 
 from fedfdp.cli.data_check import NOTICE
 from fedfdp.data import Federation
-from fedfdp.data.validation import duplicates, review
+from fedfdp.data.duplicates import duplicates
+from fedfdp.data.validation import review
 from fedfdp.privacy.dpsgd import DPSGD
 
 RUN = """name = "hospitals"
@@ -59,7 +60,7 @@ def test_a_run_is_summed_up_by_the_holders_names(fedfdp, files):
     code, out, _ = fedfdp("run", "run.toml", "--set", "rounds=2")
     assert code == 0
     lines = out.splitlines()
-    at = lines.index("accuracy by client")
+    at = lines.index("accuracy by client (beside it its 95 % interval)")
     assert [line.split()[0] for line in lines[at + 1 : at + 4]] == ["north", "south", "tiny"]
     table = (files / "holders.csv").read_text()
     (files / "holders.csv").write_text(table.replace("tiny", "[red]of the late Doctor Faust and his heirs"))
@@ -72,26 +73,25 @@ def test_a_run_is_summed_up_by_the_holders_names(fedfdp, files):
 def test_a_regression_is_summed_up_by_its_losses(fedfdp, files):
     regression = RUN.replace('label = "readmitted"\nclasses = ["no", "yes"]', 'label = "age"\ntarget = [0, 110]')
     regression = regression.replace("age = [0, 110], ", "readmitted = ['no', 'yes'], ")
-    (files / "run.toml").write_text(regression)
-    code, out, err = fedfdp("run", "run.toml", "--set", "rounds=2")
-    assert code == 2
-    assert "algorithm.initial_loss = None: needed for regression: a public guess" in err
-    assert "0.3 suits targets in [−1, 1], which data.target scales them to" in err
-    (files / "run.toml").write_text(regression + "[algorithm]\ninitial_loss = 0.3\nlr = 0.1\n")
+    (files / "run.toml").write_text(regression)  # the first loss is taken from the declared range
     code, out, err = fedfdp("run", "run.toml", "--set", "rounds=2")
     assert code == 0, err
     summary = json.loads((files / "runs" / "hospitals" / "summary.json").read_text())
     history = json.loads((files / "runs" / "hospitals" / "metrics.jsonl").read_text().splitlines()[-1])
     lines = out.splitlines()
     assert lines[0].split() == ["test", "loss", f"{summary['loss']:.4f}"]
-    assert lines[1].split() == ["worst", "client", f"{max(history['clients']['loss']):.4f}"]
-    at = lines.index("loss by client")
-    assert [(line.split()[0], line.split()[-1]) for line in lines[at + 1 : at + 4]] == [
-        (name, f"{loss:.4f}") for name, loss in zip(("north", "south", "tiny"), history["clients"]["loss"], strict=True)
+    worst = next(line.split() for line in lines if line.startswith("worst client"))
+    assert worst == ["worst", "client", f"{max(history['clients']['loss']):.4f}"]
+    at = lines.index("RMSE by client")
+    # a target of [0, 110] is scaled to [−1, 1], so one unit of the loss's root is 55 years
+    assert [(line.split()[0], float(line.split()[-1])) for line in lines[at + 1 : at + 4]] == [
+        (name, pytest.approx(loss**0.5 * 55, rel=1e-3))
+        for name, loss in zip(("north", "south", "tiny"), history["clients"]["loss"], strict=True)
     ]
 
 
 def test_a_check_of_a_run_says_who_holds_what_and_gives_advice(fedfdp, files):
+    (files / "run.toml").write_text(RUN + "q = 0.05\nsigma = 2.0\n")
     code, out, _ = fedfdp("data", "check", "run.toml", "--json")
     found = json.loads(out)
     assert (code, found["notice"], found["records"], found["shape"]) == (0, NOTICE, 341, [4])
@@ -112,32 +112,9 @@ def test_a_check_of_a_run_says_who_holds_what_and_gives_advice(fedfdp, files):
     assert "it takes q of at least 0.13" in advice
     assert "holder 'north' is too small" not in advice
     assert f"{long_stays / 341:.1%} of column 'stay' lies outside [0, 10]" in advice
-    assert "1 records are at 'north' and at 'south'" in advice
-
-
-def test_a_default_step_size_on_a_small_table_is_warned_of(fedfdp, files):
-    def advice(*settings):
-        found = fedfdp("data", "check", "run.toml", "--json", *(word for item in settings for word in ("--set", item)))
-        return "\n".join(json.loads(found[1])["advice"])
-
-    # lr·C·σ / (q·n) · √K with n = 150 + 90 + 15 records at K = 3 holders: 16 · 0.1 · 2 / (0.05 · 255) · √3 = 0.43
-    said = (
-        "algorithm.lr = 16 is the default, found on 52,500 images: on a table of 255 training records the noise moves "
-    )
-    assert f"{said}each weight by about 0.43 per round; try a lower one" in advice()
-    assert "algorithm.lr" not in advice("algorithm.lr=2")
-    assert "algorithm.lr" not in advice("algorithm.lr=15")  # somebody chose it
-    # 3.2 / (0.5 · 255) · √3 = 0.04 is little
-    assert "algorithm.lr" not in advice("privacy.q=0.5", "rounds=2")
-    assert "algorithm.lr" not in advice("privacy=none", "algorithm.name=fedavg")
-
-
-def test_a_regression_without_a_first_loss_is_said_before_the_run(fedfdp, files):
-    regression = RUN.replace('label = "readmitted"\nclasses = ["no", "yes"]', 'label = "age"\ntarget = [0, 110]')
-    (files / "run.toml").write_text(regression.replace("age = [0, 110], ", "readmitted = ['no', 'yes'], "))
-    code, out, _ = fedfdp("data", "check", "run.toml")
-    assert code == 0
-    assert "- algorithm.initial_loss is not given, and regression needs it: 0.3 suits targets in [−1, 1]" in out
+    # one equal row is no more than chance explains: stays beyond 10 are clamped, and equal within north too
+    assert found["repeated"] >= 1
+    assert "records are at" not in advice
 
 
 def test_a_check_for_people(fedfdp, files):
@@ -213,14 +190,57 @@ def test_duplicates_are_counted_within_and_across_holders():
     x, y = torch.arange(12.0).reshape(6, 2), torch.tensor([0, 1, 0, 1, 0, 1])
     # test parts repeat each holder's first record; c holds record 0 with the other label, which is another record
     clients = federation(("a", (x[:3], y[:3])), ("b", (x[1:5], y[1:5])), ("c", (x[:1], 1 - y[:1])))
-    repeated, shared = duplicates(clients)
-    assert (repeated, shared) == (3, (("a", "b", 2),))
+    found = duplicates(clients)
+    assert (found.repeated, found.different, found.shared) == (3, 6, (("a", "b", 2),))
+
+
+def test_copies_are_told_from_rows_that_are_equal_by_chance():
+    rng = np.random.default_rng(0)
+    y = torch.arange(600) % 2
+    fine = torch.from_numpy(rng.normal(size=(600, 3)))
+    again = (torch.cat([fine[400:], fine[:2]]), torch.cat([y[400:], y[:2]]))
+    advice = review(Federation.from_clients({"a": (fine[:400], y[:400]), "b": again}, classes=2), None).advice
+    assert len(advice) == 1
+    assert advice[0].startswith("2 records are at 'a' and at 'b', more than chance explains")
+    # 3 columns of 4 values and a label: 128 possible rows, so that 600 are equal over and over
+    coarse = torch.from_numpy(rng.integers(0, 4, (600, 3)).astype(np.float32))
+    thirds = {name: (coarse[i::3], y[i::3]) for i, name in enumerate("abc")}
+    by_chance = Federation.from_clients(thirds, classes=2)
+    assert duplicates(by_chance).shared
+    assert review(by_chance, None).advice == ()
+    # in a table of 4^6 · 2 rows, 60 of 200 copied from one holder to another are more than chance
+    wider = torch.from_numpy(rng.integers(0, 4, (600, 6)).astype(np.float32))
+    parts = [wider[:200], torch.cat([wider[200:400], wider[:60]]), wider[400:]]
+    labels = [y[:200], torch.cat([y[200:400], y[:60]]), y[400:]]
+    copied = Federation.from_clients(dict(zip("abc", zip(parts, labels, strict=True), strict=True)), classes=2)
+    assert [pair[:2] for pair in duplicates(copied).suspicious] == [("a", "b")]
+
+
+def test_many_small_holders_are_one_line(fedfdp, tmp_path):
+    rng = np.random.default_rng(0)
+    sizes = [400, *range(4, 34)]  # one that is large enough, and thirty that are not
+    rows = [f"h{i:02},{rng.normal():.6f},{rng.integers(0, 2)}" for i, n in enumerate(sizes) for _ in range(n)]
+    (tmp_path / "t.csv").write_text("who,v,y\n" + "\n".join(rows))
+    (tmp_path / "run.toml").write_text(
+        'rounds = 5\nmodel = { name = "linear" }\nprivacy = { sigma = 2.0, q = 0.05, clip = 1.0, delta = 0.003 }\n'
+        '[data]\nsource = "t.csv"\nholder = "who"\nlabel = "y"\nclasses = 2\ncolumns = { v = [-3, 3] }\n'
+    )
+    code, out, err = fedfdp("data", "check", "run.toml")
+    assert code == 0, err
+    lines = [line for line in out.splitlines() if line.startswith("- ") and "too small" in line]
+    # a quarter of each is for the test, rounded up: 3 to 24 of them are left to train on
+    (line,) = lines
+    assert "30 of 31 holders are too small by themselves (3 to 24 training records, the middle one " in line
+    assert "'h01', 'h02', 'h03', …" in line
+    assert "the 12 largest and the 12 smallest of 31 holders: 300 to 3 training records" in out
+    few = json.loads(fedfdp("data", "check", "run.toml", "--json")[1])
+    assert len(few["holders"]) == 31
 
 
 def test_advice_on_privacy_that_cannot_work():
     x, y = torch.rand(50, 2, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 2
     clients = federation(("a", (x, y)), ("b", (x[:1] + 1, y[:1])))
-    private = DPSGD(epsilon=1.0, sigma=2.0, q=0.5, delta=0.1)
+    private = DPSGD(epsilon=1.0, sigma=2.0, q=0.5, delta=0.1, sigma_loss=5.0)
     advice = "\n".join(review(clients, private, step=(private.event(),)).advice)
     assert "holder 'b' is too small: 1 training records at q = 0.5 make batches of 0.5" in advice
     assert "no q helps: merge it with another holder" in advice

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from fedfdp.cli.data import app
 from fedfdp.core.errors import DataError, FedFDPError, SettingError
 from fedfdp.data.named import catalog
-from fedfdp.data.named.entry import Entry
+from fedfdp.data.named.entry import Images
 from fedfdp.data.named.layout import Records
 from fedfdp.data.named.mnist import IDX
 from fedfdp.data.named.origins import FetchError
@@ -30,7 +30,7 @@ def tiny(monkeypatch, tmp_path):
     """A dataset of 20 images, nowhere to be had; its idx files are in tmp_path / "files"; the cache is empty."""
     x = np.random.default_rng(0).integers(0, 256, (20, 1, 2, 2), dtype=np.uint8)
     y = (np.arange(20) % 2).astype(np.uint8)
-    entry = Entry(
+    entry = Images(
         name="tiny",
         records=20,
         train=15,
@@ -60,7 +60,7 @@ def call(*words):
 
 def test_list_says_what_is_there(tmp_path):
     rows = {row["name"]: row for row in json.loads(call("list", "--json").stdout)}
-    assert set(rows) == {"mnist", "fashion-mnist", "cifar10", "digits", "tiny"}
+    assert set(rows) == set(catalog.CATALOG)
     assert (rows["mnist"]["records"], rows["cifar10"]["shape"]) == (70_000, [3, 32, 32])
     assert (rows["tiny"]["cached"], rows["digits"]["cached"]) == (False, None)
     call("get", "tiny", "--folder", tmp_path / "files")

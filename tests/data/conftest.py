@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedfdp.data.named import catalog
-from fedfdp.data.named.entry import Entry
+from fedfdp.data.named.entry import Images
 from fedfdp.data.named.layout import Records
 from fedfdp.data.named.mnist import IDX
 from fedfdp.data.named.origins import FetchError
@@ -46,7 +46,7 @@ class Tiny:
 
     def entry(self, *origins, records=None, layouts=(IDX,), sha256=None):
         records = records or Records(self.x, self.y)
-        return Entry(
+        return Images(
             name="tiny",
             records=len(records.y),
             train=5,

@@ -23,7 +23,7 @@ class Net(nn.Module):
 def holder(name: str, records: int, features: int, classes: int, seed: int) -> Federation:
     chance = torch.Generator().manual_seed(seed)
     x = torch.randn(records, features, generator=chance)
-    return Federation.from_clients({name: (x, (x[:, 0] > 0).long() % classes)}, classes=classes)
+    return Federation.from_clients({name: (x, (x[:, 0] > 0).long() * (classes - 1))}, classes=classes)
 
 
 @pytest.fixture

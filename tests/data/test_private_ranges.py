@@ -114,7 +114,9 @@ def test_what_was_released_before_comes_off_the_budget(missing):
     before, method = (Event(1.0, (5.0,)),), FedFDP()
     given = {"epsilon": 3.0, "sigma": 2.0, "rounds": 20}
     given[missing] = None
-    private = DPSGD(epsilon=given["epsilon"], sigma=given["sigma"], q=0.05, accountant="rdp")
+    private = DPSGD(
+        delta=1e-5, epsilon=given["epsilon"], sigma=given["sigma"], q=0.05, accountant="rdp", sigma_loss=5.0
+    )
 
     def cost(privacy, rounds):
         return epsilon([*before, *repeat(method.events(None, privacy), rounds)], 1e-5, accountant="rdp")
@@ -134,7 +136,12 @@ def test_what_was_released_before_comes_off_the_budget(missing):
 
 def test_a_budget_that_the_estimate_alone_takes():
     with pytest.raises(BudgetError, match=r"estimating ranges takes .* of it, and 50 rounds do not fit"):
-        resolve_privacy(DPSGD(epsilon=0.5, sigma=None, accountant="rdp"), FedFDP(), 50, before=(Event(1.0, (2.0,)),))
+        resolve_privacy(
+            DPSGD(epsilon=0.5, delta=1e-5, q=0.05, sigma_loss=5.0, accountant="rdp"),
+            FedFDP(),
+            50,
+            before=(Event(1.0, (2.0,)),),
+        )
 
 
 RUN = """

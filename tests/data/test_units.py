@@ -67,7 +67,8 @@ def test_a_run_draws_and_counts_persons(tmp_path, table):
         assert client.size == len(train)
     launch(c, out=tmp_path / "run")
     said = json.loads((tmp_path / "run" / "privacy.json").read_text())
-    assert said["unit"] == "one person at one client: all records with one value in column patient"
+    assert said["unit"] == "one patient at one client: all records with one value in column patient"
+    assert said["guarantee"].startswith("Every patient of every client is protected with ε = ")
     assert [client["records"] for client in said["clients"]] == [client.size for client in federation.clients]
 
 

@@ -163,7 +163,7 @@ def test_a_killed_coordinator_goes_on_and_nobody_pays_twice(tmp_path):
     section = {k: v for k, v in vars(flower).items() if v is not None}
     (place / "server.toml").write_text(tomli_w.dumps({**config.to_dict(), "flower": section}))
     nodes = [start_node(place / f"{name}.toml", place / f"{name}.log") for name in names]
-    command = [sys.executable, "-m", "fedfdp.cli.server", "--config", str(place / "server.toml"), "--json"]
+    command = [sys.executable, "-m", "fedfdp", "server", "--config", str(place / "server.toml"), "--json"]
     server = None
     try:
         server = subprocess.Popen([*command, "--out", str(out)], stderr=subprocess.DEVNULL, start_new_session=True)
@@ -186,7 +186,7 @@ def test_a_killed_coordinator_goes_on_and_nobody_pays_twice(tmp_path):
 
 @pytest.mark.slow
 def test_the_command_prints_the_summary_alone(tmp_path):
-    command = [sys.executable, "-m", "fedfdp.cli.deploy", "local", "digits", "--nodes", "2", "--json"]
+    command = [sys.executable, "-m", "fedfdp", "deploy", "local", "digits", "--nodes", "2", "--json"]
     options = [part for setting in [*TINY, "rounds=1"] for part in ("--set", setting)]
     done = subprocess.run([*command, *options, "--out", str(tmp_path / "run")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -34,7 +34,14 @@ def test_a_plain_loop_ends_with_its_budget():
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
     with Ledger.open(None, client="me", data="d", config="c", budget=1.0, delta=1e-5, accountant="rdp") as ledger:
         few = {"x": digits.x[:100], "y": digits.y[:100]}
-        taken = loop.train(model, **few, privacy=DPSGD(sigma=1.0, q=0.1), ledger=ledger, steps=50, lr=0.1)
+        taken = loop.train(
+            model,
+            **few,
+            privacy=DPSGD(epsilon=3.52, delta=1e-5, sigma=1.0, q=0.1, clip=0.1, sigma_loss=5.0),
+            ledger=ledger,
+            steps=50,
+            lr=0.1,
+        )
     affordable = [k for k in range(1, 51) if epsilon([Event(0.1, (1.0,), k)], 1e-5, accountant="rdp") <= 1.0]
     assert taken == (max(affordable) if affordable else 0) < 50
 

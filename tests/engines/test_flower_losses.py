@@ -16,7 +16,7 @@ from fedfdp.training.client import LocalClient
 from rounds import linear, population
 from support import Given
 
-PRIVACY = DPSGD(sigma=2.0, sigma_loss=5.0, q=0.1, clip=1.0)
+PRIVACY = DPSGD(epsilon=3.52, delta=1e-5, sigma=2.0, sigma_loss=5.0, q=0.1, clip=1.0)
 
 
 @dataclass(frozen=True)

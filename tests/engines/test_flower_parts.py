@@ -83,3 +83,32 @@ def test_widths_of_unknown_nodes_and_of_models_without_widths(deployment):
         deployment(*MLP, "model.widths.clinic=0.5").run()
     with pytest.raises(SettingError, match="linear takes no width"):
         deployment("algorithm.name=fedavg", "model.widths.client-1=0.5").run()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [("algorithm.name=mrmtl", "algorithm.lr=0.5"), (*MLP, 'model.own=["3"]')],
+    ids=["mrmtl", "own head"],
+)
+def test_nodes_and_coordinator_that_were_cut_short_go_on_with_the_holders_own_weights(deployment, tmp_path, settings):
+    """The coordinator stops within round 3; all nodes are started again from their disks."""
+    whole, cut = deployment(*settings, "rounds=4"), deployment(*settings, "rounds=4")
+    whole.run(out=tmp_path / "whole")
+
+    def stop(node, message, reply):
+        if message.metadata.message_type == "train" and stop.answered >= 7:
+            raise KeyboardInterrupt
+        stop.answered += message.metadata.message_type == "train"
+        return reply
+
+    stop.answered = 0
+    cut.grid.tamper = stop
+    with pytest.raises(KeyboardInterrupt):
+        cut.run(out=tmp_path / "cut")
+    cut.stop()
+    cut.nodes.clear()
+    cut.start()
+    cut.run(out=tmp_path / "cut", resume=True)
+    for name in cut.federation.names:
+        one, other = (safetensors.torch.load_file(dep.base / name / "model.safetensors") for dep in (whole, cut))
+        assert all(torch.equal(one[part], other[part]) for part in one)

@@ -32,7 +32,7 @@ from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.training.client import NOT_FINITE
 from support import Given
 
-PRIVATE = fedfdp.DPSGD(epsilon=3.0, sigma=2.0, q=0.5, clip=1.0)
+PRIVATE = fedfdp.DPSGD(delta=1e-5, epsilon=3.0, sigma=2.0, q=0.5, clip=1.0, sigma_loss=5.0)
 
 
 def book(privacy: fedfdp.DPSGD, names: list[str]) -> LedgerBook:

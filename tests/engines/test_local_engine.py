@@ -22,7 +22,16 @@ from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import Floats, Key, Randomness, Seeded
 from fedfdp.privacy.noise.secure import Secure
 
-PRIVATE = fedfdp.DPSGD(epsilon=50.0, sigma=1.0, q=0.3, clip=0.5, accountant="rdp", budgets={"c1": 0.01, "c4": 0.01})
+PRIVATE = fedfdp.DPSGD(
+    delta=1e-5,
+    epsilon=50.0,
+    sigma=1.0,
+    q=0.3,
+    clip=0.5,
+    accountant="rdp",
+    budgets={"c1": 0.01, "c4": 0.01},
+    sigma_loss=5.0,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

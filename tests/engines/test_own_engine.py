@@ -15,7 +15,7 @@ from fedfdp.runs import config as configs
 from fedfdp.runs.build import launch
 from fedfdp.training.protocols import Engine, EngineFacts
 
-PRIVATE = fedfdp.DPSGD(epsilon=8.0, sigma=2.0, q=0.2, clip=0.5)
+PRIVATE = fedfdp.DPSGD(delta=1e-5, epsilon=8.0, sigma=2.0, q=0.2, clip=0.5, sigma_loss=5.0)
 
 
 class ByMail(Engine):

@@ -40,7 +40,7 @@ def test_momentum_by_hand(two_clients, own):
 
 
 def test_private_by_asking_the_same_way(two_clients, own):
-    privacy = DPSGD(epsilon=100.0, sigma=2.0, q=1.0, clip=1.0)
+    privacy = DPSGD(delta=1e-5, epsilon=100.0, sigma=2.0, q=1.0, clip=1.0, sigma_loss=5.0)
     played = play(own.MyMethod(lr=0.5), two_clients, linear(1, 0), privacy=privacy, randomness=Given(0.1))
     assert flat(played.memories["a"].v) == pytest.approx([0.6, -0.4], abs=1e-6)  # clipped, noised, over q·n
 

@@ -10,6 +10,7 @@ from fedfdp.experiments.methods import TUNED, tuned_lr
 from fedfdp.experiments.runner import Planned, config_of, narrowed, open_config, read
 from fedfdp.experiments.scales import SCALES, find_scale
 from fedfdp.experiments.specs import Column, experiments, find
+from fedfdp.runs.config import load
 from fedfdp.runs.store import Store, short_hash
 
 PRIVATE_TABLES = ("table3", "table5", "table6", "table7")
@@ -40,6 +41,27 @@ def test_rounds_are_what_each_methods_own_releases_leave_of_the_same_epsilon():
         assert (config.privacy.epsilon, config.privacy.sigma, config.privacy.q) == (3.52, 2.0, 0.05)
         assert (config.data.fraction, config.data.clients, config.data.beta) == (1.0, 10, 0.1)
         assert config.server.average == 0.95
+
+
+def test_at_laptop_every_method_has_the_features_model_and_rounds_of_the_preset():
+    for row in ("fedavg", "qffl", "fedfdp"):
+        config = settings("table3", row, "CIFAR10", SCALES["laptop"])
+        assert (config.features.name, config.model.name, config.model.arguments) == (
+            "scattering",
+            "linear",
+            {"zero": True},
+        )
+        assert (config.privacy.epsilon, config.privacy.sigma, config.privacy.q) == (3.52, None, 0.1)
+        assert (config.data.fraction, config.rounds) == (1.0, 200)
+    ours = settings("table3", "fedfdp", "CIFAR10", SCALES["laptop"])
+    assert ours.algorithm.server_lam == load("cifar10").algorithm.server_lam
+    # where σ is the question, or the method's own, rounds are what ε leaves
+    asked = settings("figure-sigma", "fedavg", "MNIST, σ = 1.5", SCALES["laptop"])
+    assert (asked.privacy.sigma, asked.rounds) == (1.5, None)
+    adaptive = settings("table3", "ali-dpfl", "MNIST", SCALES["laptop"])
+    assert (adaptive.privacy.sigma, adaptive.privacy.accountant, adaptive.rounds) == (2.0, "rdp", None)
+    budgets = settings("table6", "fedavg", "ε = 4", SCALES["laptop"])
+    assert (budgets.privacy.epsilon, budgets.privacy.sigma, budgets.rounds) == (4.0, None, 200)
 
 
 def test_where_a_scale_has_fewer_rounds_the_noise_is_the_least_that_epsilon_allows():

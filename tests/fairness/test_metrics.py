@@ -3,7 +3,7 @@ import pytest
 
 from fedfdp.fairness.bounds import mean_bound, quantile_bound
 from fedfdp.fairness.metrics import ClientResults, measures, psi
-from fedfdp.fairness.metrics.over_clients import jain, worst_share
+from fedfdp.fairness.metrics.over_clients import gini, jain, worst_share
 from fedfdp.fairness.weights import fair_weight
 
 
@@ -26,6 +26,15 @@ def test_jain_and_worst():
     assert worst_share([0.9, 0.5]) == 0.5
 
 
+def test_gini_is_its_definition():
+    assert gini([3, 3, 3]) == 0.0
+    assert gini([1, 0, 0, 0]) == pytest.approx(0.75)
+    assert gini([1, 3]) == pytest.approx(2 * 2 / (2 * 4 * 2))  # Σ|x_i − x_j| = 4, n² = 4, mean 2
+    x = np.random.default_rng(0).exponential(size=9)
+    assert gini(x) == pytest.approx(np.abs(x[:, None] - x).sum() / (2 * 81 * x.mean()))
+    assert gini([0, 0]) == 0.0
+
+
 def test_measures_by_hand():
     results = ClientResults(
         losses=np.array([1.0, 3.0, 7.0]),
@@ -40,6 +49,14 @@ def test_measures_by_hand():
     assert found["worst_accuracy"] == 0.5
     assert found["std_accuracy"] == pytest.approx(0.2)
     assert found["worst_loss"] == 3.0
+    assert found["worst_10_percent_loss"] == 3.0
+    assert found["variance_accuracy"] == pytest.approx(0.04)
+    assert found["variance_loss"] == pytest.approx(1.0)
+    assert found["jain"] == pytest.approx(1.4**2 / (2 * (0.81 + 0.25)))
+    assert found["jain_loss"] == pytest.approx(16 / 20)
+    assert found["gini_accuracy"] == pytest.approx(0.8 / (2 * 4 * 0.7))
+    assert found["gini_loss"] == pytest.approx(4 / (2 * 4 * 2))
+    assert "auc" not in found  # no answers, as across machines
 
 
 def test_psi_of_what_is_chosen_by_hand():

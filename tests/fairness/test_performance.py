@@ -12,7 +12,7 @@ from fedfdp.fairness.performance import Performance
 from fedfdp.runs import config as configs
 from fedfdp.runs.build import launch
 
-PRIVATE = fedfdp.DPSGD(epsilon=8.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5, accountant="rdp")
+PRIVATE = fedfdp.DPSGD(delta=1e-5, epsilon=8.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5, accountant="rdp")
 QUICK = ["data.fraction=0.2", "data.clients=3", "rounds=2", "model.name=linear"]
 
 

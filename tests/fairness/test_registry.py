@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from fedfdp.fairness.metrics import METRICS, Metric, number, register, shown, told, values_task
+from fedfdp.fairness.metrics.answers import OF_ANSWERS
 from fedfdp.fairness.metrics.outputs import FUNCTIONS
 from fedfdp.fairness.metrics.results import COMPUTED
 
@@ -15,29 +16,37 @@ def names(place, *tasks):
 
 def test_what_is_shown_where():
     assert names("line", "classification") == ["accuracy", "worst_accuracy", "psi"]
-    assert names("line", "regression") == ["loss", "worst_loss", "psi"]
-    assert names("result", "classification") == ["accuracy", "worst_accuracy", "psi", "psi_train"]
-    assert names("result", "regression") == ["loss", "worst_loss", "psi", "psi_train"]
-    columns = ["accuracy", "worst_accuracy", "psi", "psi_train", "epsilon", "rounds", "seconds"]
-    assert names("column", "classification") == columns
-    assert names("column", "classification", "regression") == [
-        "accuracy", "loss", "worst_accuracy", "worst_loss", *columns[2:],
+    assert names("line", "regression") == ["loss", "rmse", "worst_loss", "psi"]
+    spread, alone = ["psi", "psi_train"], ["alone_accuracy", "better_alone"]
+    well = ["accuracy", "baseline_accuracy", "balanced_accuracy", "auc"]
+    assert names("result", "classification") == [*well, "worst_accuracy", *spread, *alone]
+    numbers = ["loss", "rmse", "baseline_rmse", "mae", "r2", "worst_loss", *spread]
+    assert names("result", "regression") == [*numbers, "alone_rmse", "better_alone_rmse"]
+    facts = ["epsilon", "rounds", "seconds"]
+    assert names("column", "classification") == [
+        "accuracy", "balanced_accuracy", "auc", "worst_accuracy", *spread, *facts,
     ]  # fmt: skip
-    assert names("curve", "classification") == ["accuracy", "worst_accuracy", "psi", "epsilon"]
+    assert names("column", "classification", "regression") == [
+        "accuracy", "loss", "balanced_accuracy", "auc", "rmse", "r2", "worst_accuracy", "worst_loss", *spread, *facts,
+    ]  # fmt: skip
+    assert names("curve", "classification") == [
+        "accuracy", "baseline_accuracy", "balanced_accuracy", "worst_accuracy", "psi", "epsilon",
+    ]  # fmt: skip
 
 
 def test_every_declaration_is_whole():
-    assert set(COMPUTED) | set(FUNCTIONS) <= set(METRICS)
+    assert set(COMPUTED) | set(FUNCTIONS) | set(OF_ANSWERS) <= set(METRICS)
     for name, metric in METRICS.items():
         assert metric.name == name
         assert metric.title
         assert metric.about
         assert metric.stands_for is None or metric.stands_for in METRICS
         assert metric.needs is None or METRICS[metric.needs].by_client
+        assert metric.interval is None or set(metric.interval) <= set(METRICS)
 
 
 def test_names_are_not_given_twice():
-    for taken in ("accuracy", "clients", "round"):
+    for taken in ("accuracy", "clients", "round", "classes"):
         with pytest.raises(ValueError, match=f"metric '{taken}' is declared already"):
             register(Metric(taken, "again", "number", "a second one"))
 

@@ -16,7 +16,7 @@ X = RNG.normal(size=(240, 3)).astype(np.float32)
 SCORE = X @ np.array([1.0, -2.0, 0.5], dtype=np.float32)
 CLASSES = (SCORE + RNG.normal(size=240) > 0).astype(np.int64)
 VALUES = (SCORE + 0.3 + 0.1 * RNG.normal(size=240)).astype(np.float32)
-PRIVATE = fedfdp.DPSGD(epsilon=8.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=1.0, accountant="rdp")
+PRIVATE = fedfdp.DPSGD(delta=1e-5, epsilon=8.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=1.0, accountant="rdp")
 
 
 def holders(y: np.ndarray) -> Federation:

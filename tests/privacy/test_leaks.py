@@ -18,7 +18,7 @@ from fedfdp.privacy.noise.secure import Secure
 from fedfdp.training.client import LocalClient
 from support import Given
 
-PRIVATE = fedfdp.DPSGD(epsilon=50.0, sigma=2.0, sigma_loss=5.0, q=1.0, clip=1.0)
+PRIVATE = fedfdp.DPSGD(delta=1e-5, epsilon=50.0, sigma=2.0, sigma_loss=5.0, q=1.0, clip=1.0)
 
 
 def holders(first: float = 0.0) -> Federation:
@@ -172,6 +172,6 @@ def test_a_run_does_not_go_on_with_another_loss(tmp_path):
 
 
 def test_a_budget_for_a_client_that_does_not_exist_is_refused():
-    private = fedfdp.DPSGD(epsilon=50.0, sigma=2.0, q=1.0, budgets={"aa": 1.0})
+    private = fedfdp.DPSGD(delta=1e-5, epsilon=50.0, sigma=2.0, q=1.0, budgets={"aa": 1.0}, sigma_loss=5.0)
     with pytest.raises(SettingError, match=r"privacy.budgets.aa = 1.0: no such client; did you mean 'a'\?"):
         fedfdp.train(nn.Linear(4, 2), holders(), privacy=private, rounds=2)

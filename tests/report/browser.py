@@ -51,11 +51,12 @@ class Browser:
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         return self._call(method, session=self.session, **parameters)
 
-    def open(self, file: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+    def open(self, page: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+        """Opens a file or an address, and waits for its first chart."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.resize(width, height)
-        self.call("Page.navigate", url=file.resolve().as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         self.wait("document.readyState === 'complete' && !!document.querySelector('figure svg')")
 
     def resize(self, width: int, height: int = 900) -> None:

@@ -72,9 +72,9 @@ def history(path: Path) -> list[dict]:
 def test_every_chart_of_a_run_is_drawn(page, write_run):
     b = page(write_run())
     assert b.js("[...document.querySelectorAll('figure h3')].map(e => e.textContent)") == [
-        "Test accuracy by round", "Ψ by round", "ε spent by round", "How many clients have which accuracy",
-        "How many clients have which loss", "Test accuracy of each client by round",
-        "Test loss of each client by round", "Training records of each class at each client",
+        "How many clients have which accuracy", "How many clients have which loss",
+        "Test accuracy of each client by round", "Test loss of each client by round",
+        "Test accuracy by round", "Ψ by round", "ε spent by round", "Training records of each class at each client",
     ]  # fmt: skip
     marks = "f.querySelectorAll('.chart svg :is(path, rect, circle, line, text)').length"
     assert b.js(f"[...document.querySelectorAll('figure')].every(f => {marks} > 5)")
@@ -249,6 +249,31 @@ def test_every_figure_gives_an_svg_and_every_table_its_files(page, write_run):
             assert "undefined" not in text
 
 
+def test_classes_have_their_names_and_intervals_are_drawn(page, write_run):
+    path = write_run(names=["a", "b"], rounds=(1, 2))
+    classes = {"names": ["ill", "<b>well"], "constant": "ill", "records": [10, 10], "recall": [0.5, 1.0],
+               "precision": [1.0, 0.67], "confusion": [[5, 5], [0, 10]]}  # fmt: skip
+    lines = [
+        {**e, "classes": classes, "accuracy_low": 0.2, "accuracy_high": 0.9,
+         "clients": {**e["clients"], "accuracy_low": [0.1, 0.2], "accuracy_high": [0.8, 0.9]}}
+        for e in history(path)
+    ]  # fmt: skip
+    (path / "metrics.jsonl").write_text("\n".join(json.dumps(entry) for entry in lines))
+    summary = json.loads((path / "summary.json").read_text())
+    (path / "summary.json").write_text(json.dumps({**summary, "classes": classes}))
+    b = page(path)
+    caption = "What the model answers (columns) for the test records of each class (rows)"
+    assert texts(b, table(caption), "tbody th") == ["ill", "<b>well"]
+    assert texts(b, table(caption), "tbody td")[:2] == ["5", "5"]
+    drawn = b.js(
+        f"({figure('Test accuracy of each client, with its 95 % interval')}).querySelectorAll('.interval line').length"
+    )
+    assert drawn == 2
+    for width in (1280, 390):
+        b.resize(width)
+        assert b.js("document.documentElement.scrollWidth") <= width
+
+
 def test_the_comparison_is_of_the_right_numbers(page, write_run):
     runs = [
         write_run(f"s{i}", seed=i, result={"accuracy": a, "psi": p})
@@ -258,15 +283,14 @@ def test_the_comparison_is_of_the_right_numbers(page, write_run):
     cells = "map(r => [...r.children].map(c => c.textContent))"
     rows = b.js(f"[...({table('The runs beside each other')}).querySelectorAll('tbody tr')].{cells}")
     assert [row[1] for row in rows] == ["s0", "s1"]
-    assert [row[5].replace("\u00a0", "") for row in rows] == ["90.00%", "80.00%"]
-    assert [row[7] for row in rows] == ["0.2000", "0.3000"]
+    assert [row[2].replace("\u00a0", "") for row in rows] == ["90.00%", "80.00%"]
+    assert [row[4] for row in rows] == ["0.2000", "0.3000"]
     assert [row[-1] for row in rows] == ["yes", "no"]
     mean = texts(
         b, table("Means over runs that differ only in their seeds, with sample standard deviations"), "tbody td"
     )
-    assert mean[3].replace("\u00a0", "") == "85.00%"
-    assert mean[4].replace("\u00a0", "") == "7.07%"  # √(2 · 0.05²)
-    b.js(f"({table('The runs beside each other')}).querySelectorAll('thead button')[5].click()")
+    assert mean[3].replace("\u00a0", "") == "85.00% ± 7.07%"  # √(2 · 0.05²)
+    b.js(f"({table('The runs beside each other')}).querySelectorAll('thead button')[2].click()")
     assert texts(b, table("The runs beside each other"), "tbody th") == ["2", "1"]
     b.js(
         "(() => { const p = document.querySelector('#picker'); p.value = '1'; p.dispatchEvent(new Event('change')) })()"

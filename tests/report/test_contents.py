@@ -28,7 +28,9 @@ def test_every_number_is_the_folders_own(write_run):
         assert run["clients"][name] == [entry["clients"][name] for entry in history]
     for name in ("names", "train", "test", "classes"):
         assert run["clients"][name] == held[name]
-    assert run["privacy"] == json.loads((path / "privacy.json").read_text())
+    stated = json.loads((path / "privacy.json").read_text())
+    assert {name: run["privacy"][name] for name in stated} == stated
+    assert run["privacy"]["guarantee"].startswith("Every record of every client is protected with ε = 0.8571")
     assert (run["round"], run["finished"], run["private"], run["elsewhere"]) == (6, True, True, False)
 
 
@@ -143,7 +145,7 @@ def test_a_run_notes_what_each_client_holds(digits, two_clients, tmp_path):
         assert counts == [labels.count(k) for k in range(10)]
     train(torch.nn.Linear(2, 1), two_clients, algorithm=FedAvg(lr=0.1), rounds=1, out=tmp_path / "numbers")
     assert RunFolder(tmp_path / "numbers").clients() == {
-        "names": ["a", "b"], "train": [2, 1], "test": [2, 1], "classes": None,
+        "names": ["a", "b"], "train": [2, 1], "test": [2, 1], "classes": None, "class_names": [],
     }  # fmt: skip
     run = facts(tmp_path / "numbers")["runs"][0]
     assert (run["private"], run["privacy"], run["result"]["accuracy"]) == (False, None, None)

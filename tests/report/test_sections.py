@@ -72,3 +72,15 @@ def test_folders_of_runs_that_kept_fewer_metrics(write_run):
     assert (run["result"]["psi"], run["history"]["worst_loss"]) == (None, [None, None, None])
     assert run["result"]["accuracy"] == run["history"]["accuracy"][-1]
     assert "drawings.summary" in render(facts)
+
+
+def test_runs_on_other_partitions_are_not_on_the_same_data(write_run):
+    """Three runs of one dataset, each better than the one before; the last on records that were dealt out otherwise."""
+    results = [{"accuracy": a, "psi": p, "epsilon": 1.0} for a, p in ((0.5, 0.3), (0.6, 0.2), (0.7, 0.1))]
+    paths = [write_run(f"run-{i}", result=result) for i, result in enumerate(results)]
+    for path, digest in zip(paths, ("5ec4e7", "5ec4e7", "07be4"), strict=True):
+        (path / "run.json").write_text(json.dumps({"data": digest}))
+    facts = document([RunFolder(path) for path in paths])
+    assert [run["partition"] for run in facts["runs"]] == [1, 1, 2]
+    assert facts["front"] == [2, 3]
+    assert "5ec4e7" not in json.dumps(facts)  # a digest of records is no private release

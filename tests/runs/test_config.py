@@ -76,7 +76,7 @@ def test_the_fingerprint_is_of_what_is_computed():
         ("privacy.epsilo=1", r"privacy.epsilo = 1: no such setting; did you mean 'epsilon'\?"),
         ("privacy=5", r"privacy = 5: a section of settings"),
         ("data.clients=1", r"data.clients = 1: 2 or more"),
-        ("data.clients=ten", r"data.clients = 'ten': input should be a valid integer"),
+        ("data.clients=ten", r"data.clients = 'ten': a whole number"),
         ("rounds=0", r"rounds = 0: 1 or more"),
         ("eval_every=0", r"eval_every = 0: 1 or more"),
         ("rounds", r"--set = 'rounds': expected section.setting=value"),

@@ -5,9 +5,10 @@ import pytest
 from torch import nn
 
 import fedfdp
+from fedfdp.core.errors import SettingError
 from fedfdp.privacy import Event, epsilon
 
-PRIVATE = fedfdp.DPSGD(epsilon=8.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5)
+PRIVATE = fedfdp.DPSGD(delta=1e-5, epsilon=8.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5)
 
 
 def statement(federation, folder, **options) -> tuple[dict, str]:
@@ -40,11 +41,16 @@ def test_it_says_what_is_released_and_what_is_not_covered(digits, tmp_path):
         assert words in page
 
 
-def test_it_warns_of_a_known_seed_and_of_a_delta_that_protects_nobody(digits, tmp_path):
-    made, page = statement(digits, tmp_path / "run", privacy=replace(PRIVATE, delta=0.2))
+def test_it_warns_of_a_known_seed(digits, tmp_path):
+    made, page = statement(digits, tmp_path / "run")
     assert any("simulation" in warning for warning in made["warnings"])
-    assert any("delta = 0.2 is not below 1/n" in warning for warning in made["warnings"])
-    assert page.count("**Warning:**") == 2
+    assert page.count("**Warning:**") == 1
+
+
+def test_there_is_none_for_a_delta_that_protects_nobody(digits, tmp_path):
+    with pytest.raises(SettingError, match=r"privacy\.delta = 0\.2: not below 1/n = "):
+        statement(digits, tmp_path / "run", privacy=replace(PRIVATE, delta=0.2))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_schedule_chosen_on_the_way_claims_its_whole_budget(digits, tmp_path):
@@ -63,3 +69,6 @@ def test_an_interrupted_run_has_one_too(digits, tmp_path):
         statement(digits, tmp_path / "run", on_update=interrupt)
     made = json.loads((tmp_path / "run" / "privacy.json").read_text())
     assert made["rounds"] == 1
+    # When it ends may depend on what it showed, so all four planned rounds are claimed, not the one that was paid.
+    assert made["epsilon"] == pytest.approx(epsilon([Event(0.2, (2.0, 5.0), 4)], 1e-5))
+    assert any("ended after 1 of 4 rounds" in warning for warning in made["warnings"])

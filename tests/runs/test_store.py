@@ -15,12 +15,12 @@ import pytest
 from fedfdp.core.errors import DataError, RunError
 from fedfdp.data.files.content import content_of
 from fedfdp.runs import config as configs
-from fedfdp.runs.build import launch, pinned, stored_config
+from fedfdp.runs.build import federation_of, fitted, launch, pinned, stored_config
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.store import Store, find_runs
-from fedfdp.runs.sweep import Word, sweep
+from fedfdp.runs.sweep import RunProgress, sweep
 from fedfdp.runs.tables import write_table
-from fedfdp.runs.tracking import check_tracking, flat, tracker
+from fedfdp.runs.tracking import check_tracking, flat, recalls, tracker
 from fedfdp.tuning.grid import Candidate
 from fedfdp.tuning.halving import tune
 
@@ -92,7 +92,8 @@ def table(tmp_path):
         'rounds = 4\neval_every = 2\nmodel = { name = "linear" }\nprivacy = { epsilon = 3.0 }\n[data]\n'
         'source = "people.csv"\nholder = "town"\nlabel = "ill"\nclasses = ["no", "yes"]\ncolumns = { age = [0, 110] }\n'
     )
-    return configs.load(str(tmp_path / "run.toml")).resolved(), file
+    config = configs.load(str(tmp_path / "run.toml"))
+    return fitted(config, federation_of(config)), file
 
 
 def edit(file):
@@ -186,7 +187,7 @@ def test_a_sweep_runs_what_is_missing_and_goes_on_after_a_failure(tmp_path):
     states = {name: [w.state for w in words if w.run == store.path(c).name and w.state != "running"]
               for name, c in (("done", done), ("fresh", fresh), ("bad", bad))}  # fmt: skip
     assert states == {"done": ["found"], "fresh": ["started", "done"], "bad": ["started", "failed"]}
-    last = next(word for word in words if word.state == "done")
+    last = next(progress for progress in words if progress.state == "done")
     assert (last.round, last.measures["accuracy"]) == (4, store.run(fresh).summary()["accuracy"])
     assert store.run(fresh).summary()["threads"] == 1
 
@@ -249,7 +250,19 @@ def test_measures_go_to_the_tracker_at_every_evaluation(tmp_path, monkeypatch):
     accuracies = [(name, value, step) for name, value, step in logged if name == "accuracy"]
     assert accuracies == [("accuracy", entry["accuracy"], entry["round"]) for entry in run.metrics()]
     assert [step for _, _, step in accuracies] == [2, 4]
+    recalls = {name: value for name, value, step in logged if name.startswith("recall/") and step == 4}
+    classes = run.summary()["classes"]
+    assert recalls == {
+        f"recall/{k}": v for k, v in zip(classes["names"], classes["recall"], strict=True) if v is not None
+    }
+    assert ("balanced_accuracy", run.summary()["balanced_accuracy"], 4) in logged
     assert logged[-1][0] == "closed"
+
+
+def test_class_names_become_names_that_trackers_take():
+    entry = {"classes": {"names": ["a/b: c", "né"], "recall": [0.5, None]}}
+    assert recalls(entry) == {"recall/a_b_ c": 0.5}
+    assert recalls({"accuracy": 1.0}) == {}
 
 
 def test_flat_settings():
@@ -292,4 +305,4 @@ def test_a_sweep_killed_at_any_moment_gives_the_same_table(tmp_path):
 
 
 def test_a_word_says_how_far_a_run_is():
-    assert Word("a", "started") == Word("a", "started", 0, 0, {}, "")
+    assert RunProgress("a", "started") == RunProgress("a", "started", 0, 0, {}, "")

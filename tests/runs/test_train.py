@@ -14,7 +14,7 @@ from fedfdp.data import Federation
 from fedfdp.models import build
 from fedfdp.runs.folder import RunFolder
 
-PRIVATE = fedfdp.DPSGD(epsilon=8.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5)
+PRIVATE = fedfdp.DPSGD(delta=1e-5, epsilon=8.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5)
 
 
 def model(federation: Federation) -> nn.Module:

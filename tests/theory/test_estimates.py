@@ -12,7 +12,7 @@ from fedfdp.theory.estimates import Estimate, estimate
 from fedfdp.theory.optimum import derived_optimum
 
 FIRST, FINAL = np.array([0.5, -1.0, 2.0]), np.array([1.0, 0.3, -0.2])
-PRIVATE = DPSGD(epsilon=None, sigma=1.5, q=0.25, clip=2.0)
+PRIVATE = DPSGD(delta=1e-5, epsilon=None, sigma=1.5, q=0.25, clip=2.0, sigma_loss=5.0)
 
 
 def client(seed: int, records: int, truth: list[float]) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ from fedfdp.training.participation import Participation
 from fedfdp.training.rounds import Trainer
 
 NAMES = [f"c{i}" for i in range(20)]
-PRIVATE = fedfdp.DPSGD(epsilon=8.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5)
+PRIVATE = fedfdp.DPSGD(delta=1e-5, epsilon=8.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5)
 
 
 def test_everyone_by_default():

@@ -44,6 +44,9 @@ class Judge:
 
     train = test
 
+    def alone(self):
+        return {}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sum(fedfdp.FedAvg):
@@ -65,7 +68,7 @@ def trainer(**options) -> Trainer:
     rule = {"participation": fedfdp.Participation(), "rounds": 2, "eval_every": 1} | options
     plan = Plan(Sum(), None, fedfdp.ServerOptimizer(), seed=0, repeatable=True, **rule)
     state = ServerState(0, {"w": torch.zeros(1)}, Population(3, 30, 10, None))
-    return Trainer(plan, SimpleNamespace(names=NAMES), Counting(SAID), Judge(), state)
+    return Trainer(plan, SimpleNamespace(names=NAMES, classes=None), Counting(SAID), Judge(), state)
 
 
 def test_a_round_asks_and_sums_each_upload_as_it_comes_and_steps_and_evaluates():

@@ -1,7 +1,7 @@
 import pytest
 
 from fedfdp.core.errors import SettingError
-from fedfdp.runs import layers
+from fedfdp.runs import config as configs
 from fedfdp.tuning.grid import candidates, default_grid, parse_grid
 
 
@@ -26,14 +26,14 @@ def test_settings_that_change_nothing_make_no_new_candidate():
 
 
 def test_default_grid_keeps_to_what_the_method_has():
-    assert default_grid(layers.layered("default")) == {
+    assert default_grid(configs.load("default")) == {
         "algorithm.lam": ["0.0", "0.5"],
         "algorithm.kappa": ["2.0", "4.0"],
         "algorithm.server_lam": ["0.0", "5.0", "20.0"],
         "algorithm.lr": ["8.0", "16.0", "32.0"],
         "privacy.clip": ["0.1", "1.0"],
     }
-    plain = layers.layered("digits", ["algorithm.name=fedavg", "privacy=none", "algorithm.lr=0.1"])
+    plain = configs.load("digits", ["algorithm.name=fedavg", "privacy=none", "algorithm.lr=0.1"])
     assert default_grid(plain) == {"algorithm.lr": ["0.05", "0.1", "0.2"]}
 
 

@@ -12,12 +12,22 @@ import pytest
 from fedfdp.core.errors import RunError
 from fedfdp.runs.build import launch
 from fedfdp.runs.folder import RunFolder
+from fedfdp.tuning import halving
 from fedfdp.tuning.grid import candidates
 from fedfdp.tuning.halving import rungs, tune
 from fedfdp.tuning.pareto import Outcome
 
 SMALL = ["data.clients=3", "data.fraction=0.2", "data.beta=1.0", "model.name=linear", "rounds=9", "privacy.clip=1.0"]
 GRID = {"algorithm.lr": ["0.0001", "0.001", "0.01", "0.5", "0.0002"], "algorithm.server_lam": ["0", "1"]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def from_the_first_round():
+    """So that nine rounds have three rungs, and each setting is one run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(halving, "FIRST_RUNG", 1)
+        patch.setattr(halving, "SEEDS", 1)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +39,7 @@ def tried():
 def halved(tried, tmp_path_factory):
     root = tmp_path_factory.mktemp("halved")
     heard = []
-    return tune(tried, root, jobs=1, hear=heard.append), heard, root
+    return tune(tried, root, jobs=1, on_report=heard.append), heard, root
 
 
 @pytest.mark.parametrize(
@@ -38,6 +48,28 @@ def halved(tried, tmp_path_factory):
 )
 def test_rungs(rounds, expected):
     assert rungs(rounds) == expected
+
+
+@pytest.mark.parametrize(
+    ("rounds", "expected"), [(1, [1]), (59, [59]), (60, [20, 60]), (179, [59, 179]), (180, [20, 60, 180])]
+)
+def test_no_setting_is_dropped_before_it_has_begun_to_learn(rounds, expected, monkeypatch):
+    monkeypatch.setattr(halving, "FIRST_RUNG", 20)
+    assert rungs(rounds) == expected
+
+
+def test_short_runs_are_judged_by_the_mean_over_seeds_on_the_same_data(monkeypatch):
+    monkeypatch.setattr(halving, "SEEDS", 3)
+    (one,) = candidates("digits", ["rounds=200", "seed=7"], {"algorithm.lr": ["1"]}, public=None)
+    runs = halving._seeded(one.config)
+    assert [run.seed for run in runs] == [7, 8, 9]
+    assert [run.data.seed for run in runs] == [None, 7, 7]  # None: the run's own
+    longer = replace(one.config, rounds=201)
+    assert halving._seeded(longer) == [longer]
+    came = [Outcome(9, 0.5, 0.1, 0.2), Outcome(9, 0.7, 0.3, 0.4)]
+    mean = halving._together(came)
+    assert (mean.round, mean.accuracy, mean.psi, mean.worst) == pytest.approx((9, 0.6, 0.2, 0.3))
+    assert halving._together([*came, "it failed"]) == "it failed"
 
 
 def test_the_best_settings_survive(tried, halved):
@@ -69,7 +101,7 @@ def test_interrupted_at_any_rung_it_comes_to_the_same(tried, halved, tmp_path):
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            tune(tried, tmp_path, jobs=1, hear=interrupt)
+            tune(tried, tmp_path, jobs=1, on_report=interrupt)
     again = tune(tried, tmp_path, jobs=1)
     assert again == tuned
 

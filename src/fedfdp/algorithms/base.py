@@ -26,7 +26,9 @@ from fedfdp.algorithms.record_types import (
 from fedfdp.core import ranges
 from fedfdp.core import weights as w
 from fedfdp.core.errors import require
+from fedfdp.core.kinds import check_kinds
 from fedfdp.core.records import Weights
+from fedfdp.core.settings import left_out
 from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.clipping.bounded import Coefficient
@@ -60,7 +62,7 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
     those of FedAvg derives from `FedAvg`.
     """
 
-    lr: Annotated[float, ranges.RATE] = 0.1  # η of the first round
+    lr: Annotated[float, ranges.RATE] = None  # type: ignore[assignment]  # η of the first round; left out: chosen
     lr_decay: Annotated[float, ranges.DECAY] = 1.0  # what η is multiplied by after each round
     local_steps: Annotated[int, ranges.STEPS] | None = None  # K, a client's steps in a round
     local_epochs: Annotated[int, ranges.STEPS] | None = None  # … or E, passes; neither: one step if private
@@ -87,6 +89,7 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
 
     def __post_init__(self) -> None:
         ranges.check(self, "algorithm")
+        check_kinds(self, "algorithm")
         both = self.local_steps is not None and self.local_epochs is not None
         self.require(not both, "local_epochs", "not together with local_steps", "leave one of them out")
 
@@ -98,6 +101,7 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
 
     def step_size(self, round: int) -> float:
         """η of a round, the first being round 0; never so small that dividing by it fails."""
+        self.require(not left_out(self, "lr"), "lr", "not chosen yet: a run does so for its clients", "set lr")
         return max(self.lr * self.lr_decay**round, min(self.lr, SMALLEST_RATE))
 
     def coefficient(self, broadcast: MessageT, privacy: DPSGD | None) -> Coefficient:
@@ -281,7 +285,8 @@ class Mean:
                     w.multiply_(self.divisors, shrink)
             weight *= exp(exponent - self.exponent)
         share = weight if divisor is None else divisor
-        narrow = any(tensor.shape != self.total[name].shape for name, tensor in update.items())
+        alike = isinstance(update, Weights) and update.shapes == self.total.shapes
+        narrow = not alike and any(tensor.shape != self.total[name].shape for name, tensor in update.items())
         if narrow and self.divisors is None:
             self.divisors = w.each(lambda vector: torch.full_like(vector, self.weight), self.total)
         if self.divisors is None:

@@ -16,12 +16,15 @@ from fedfdp.algorithms.record_types import LOSS_MEANING, Broadcast, ClientState,
 from fedfdp.core import ranges
 from fedfdp.core.errors import SettingError
 from fedfdp.core.records import Weights
+from fedfdp.core.settings import left_out
 from fedfdp.fairness.adaptive import Drive
 from fedfdp.fairness.bounds import mean_bound, quantile_bound
 from fedfdp.fairness.coefficients import Form, fair_clip, form_named
 from fedfdp.fairness.weights import fair_weight
 from fedfdp.privacy.clipping.bounded import Coefficient
 from fedfdp.privacy.dpsgd import DPSGD
+
+SERVER_LAM = 5.0  # λ_s where the method is used by itself; a run chooses it for its clients
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,6 @@ class FDPMemory(ClientState):
 class FedFDP(Algorithm[FDPState, FDPBroadcast, FDPUpload, FDPMemory]):
     """Fair, private federated learning. `lam` weighs records at the clients, `server_lam` updates at the server."""
 
-    lr: float = 16.0  # η of the first round; suits the default C = 0.1
     lam: Annotated[float, ranges.LAMBDA] = 0.0  # λ, how much more a record with a high loss counts; 0: not at all
     coefficients: Form = "bounded"  # how that weight enters clipping: fairness/coefficients.py
     kappa: Annotated[float, ranges.KAPPA] = 2.0  # κ, the largest weight of a record; `paper` does not use it
@@ -68,7 +70,7 @@ class FedFDP(Algorithm[FDPState, FDPBroadcast, FDPUpload, FDPMemory]):
     clip_quantile: float = 0.5  # the part of the gradients that C is to leave whole
     quantile_step: Annotated[float, ranges.QUANTILE_STEP] = 0.2  # how fast both bounds move
     server_rule: Literal["fixed", "adaptive"] = "fixed"  # whether λ_s is `server_lam` or found during the run
-    server_lam: Annotated[float, ranges.LAMBDA] = 5.0  # of the fixed rule; the adaptive one finds its own
+    server_lam: Annotated[float, ranges.LAMBDA] = None  # type: ignore[assignment]  # λ_s of the fixed rule
     server_low: float = 0.1  # the least weight of a client's update
     server_high: Annotated[float, ranges.MOST_WEIGHT] = 10.0  # the largest weight of a client's update
     smoothing: float = 0.9  # the part of a client's old loss that the server keeps in a round
@@ -132,7 +134,8 @@ class FedFDP(Algorithm[FDPState, FDPBroadcast, FDPUpload, FDPMemory]):
     def aggregate(self, state: FDPState, uploads: Iterable[FDPUpload]) -> FDPState:
         """w_t + Σ ω_i (w_i − w_t)/Σ ω_i with ω_i = p_i·clamp(1 + λ_s(F̄_i − F)): read once, one upload at a time."""
         mean, losses, loss, within, weight = Mean(state.weights), dict(state.losses), 0.0, 0.0, 0.0
-        lam = self.server_lam if self.server_rule == "fixed" else state.drive.lam(state.loss)
+        fixed = SERVER_LAM if left_out(self, "server_lam") else self.server_lam
+        lam = fixed if self.server_rule == "fixed" else state.drive.lam(state.loss)
         limits = {"low": self.server_low, "high": self.server_high}
         for upload in uploads:
             before = losses.get(upload.client, state.loss)

@@ -94,7 +94,7 @@ class Evaluated(ReleaseGame):
 
     def _losses(self, engine: LocalEngine, uploads: Sequence[FDPUpload]) -> Numbers:
         pool, learner = engine.federation, engine.learner
-        losses, _ = learner.judge(learner.initial(), pool.x, pool.y)
+        losses, _, _ = learner.judge(learner.initial(), pool.x, pool.y)
         return losses.double().reshape(len(uploads), -1).mean(1).numpy()
 
 

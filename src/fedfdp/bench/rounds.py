@@ -51,12 +51,12 @@ class Task:
 
     @property
     def algorithm(self) -> FedFDP:
-        return FedFDP(lr=self.setting.lr)
+        return FedFDP(lr=self.setting.lr, server_lam=5.0)
 
     @property
     def privacy(self) -> DPSGD:
         s = self.setting
-        return DPSGD(epsilon=None, sigma=s.sigma, q=RATE, clip=s.clip, sigma_loss=s.sigma_loss)
+        return DPSGD(epsilon=None, delta=1e-5, sigma=s.sigma, q=RATE, clip=s.clip, sigma_loss=s.sigma_loss)
 
     def first(self, weights: Weights) -> FDPState:
         sizes = [len(client.train) for client in self.federation.clients]

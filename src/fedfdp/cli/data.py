@@ -30,7 +30,7 @@ def list_(cache: Cache = None, as_json: AsJson = False) -> None:
     from fedfdp.data.named import cache as disk
     from fedfdp.data.named.catalog import CATALOG
 
-    cached = {name: None if e.embedded else disk.file(name, cache).exists() for name, e in CATALOG.items()}
+    cached = {name: None if e.embedded else disk.file(e, cache).exists() for name, e in CATALOG.items()}
     if as_json:
         rows = [
             {
@@ -40,6 +40,9 @@ def list_(cache: Cache = None, as_json: AsJson = False) -> None:
                 "shape": list(entry.shape),
                 "cached": cached[entry.name],
                 "sources": _places(entry),
+                "holders": entry.card.holders if entry.card else None,
+                "column": entry.card.column if entry.card else None,
+                "licence": entry.card.licence if entry.card else None,
             }
             for entry in CATALOG.values()
         ]
@@ -61,6 +64,8 @@ def list_(cache: Cache = None, as_json: AsJson = False) -> None:
 
 def _places(entry: "Entry") -> list[str]:
     """Where to get a dataset."""
+    if entry.made is not None:
+        return [f"made from {' and '.join(entry.made.parts)}"]
     return [f"inside {entry.embedded.package}"] if entry.embedded else [origin.title for origin in entry.origins]
 
 
@@ -96,7 +101,10 @@ def show(
         int | None, typer.Option(help="How many; 10, or one per value of the column.", show_default=False)
     ] = None,
     beta: Annotated[float, typer.Option(help="Dirichlet's β: 0.1 very unequal, 100 nearly equal.")] = 0.1,
-    partition: Annotated[str, typer.Option(help="dirichlet, iid, shards or column.")] = "dirichlet",
+    partition: Annotated[
+        str | None,
+        typer.Option(help="dirichlet, iid, shards or column. Default: its holders if it has some.", show_default=False),
+    ] = None,
     shards_per_client: Annotated[int, typer.Option(help="For shards.")] = 2,
     column: Annotated[
         str | None, typer.Option(help="For column: its values are the clients; for example label.")
@@ -113,7 +121,13 @@ def show(
 
     from fedfdp.data import Federation, load
     from fedfdp.data import picture as draw
+    from fedfdp.data.named.catalog import find
 
+    card = find(name).card
+    if partition is None:
+        partition = "dirichlet" if card is None or clients is not None else "column"
+    if partition == "column" and column is None and card is not None:
+        column = card.column
     with Progress(Console(stderr=True), name) as say:
         dataset = load(name, folder=folder, cache=cache, progress=say)
     federation = Federation.partition(
@@ -137,6 +151,8 @@ def show(
         return
     console = Console()
     console.print(title, style="bold", highlight=False)
+    if card is not None:
+        console.print(f"{card.source}. Licence: {card.licence}. Holders: {card.holders}.", highlight=False)
     console.print(draw.table(federation))
     if len(federation) > draw.ROWS:
         console.print(f"… {draw.ROWS // 2} of {len(federation):,} clients, evenly from the largest", highlight=False)

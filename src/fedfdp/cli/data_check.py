@@ -11,10 +11,10 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedfdp.algorithms import Algorithm
     from fedfdp.data.files.describe import Description
     from fedfdp.data.validation import Review
 
+MOST_ROWS = 24  # of holders, in a table
 NOTICE = "For the data holder's eyes: this reads private records as they are. Do not pass it on."
 
 
@@ -52,11 +52,12 @@ def _reviewed(source: str, overrides: list[str]) -> "Review":
     from fedfdp.data.schema import class_names
     from fedfdp.data.validation import review, review_columns
     from fedfdp.runs import config as configs
-    from fedfdp.runs.build import federation_of
+    from fedfdp.runs.build import federation_of, fitted
 
-    config = configs.load(source, overrides).resolved()
+    config = configs.load(source, overrides)
     with Progress(Console(stderr=True), config.data.source) as say:
         federation = federation_of(config, progress=say)
+    config = fitted(config, federation)
     own = not named(config.data.source)
     columns = review_columns(config.data, place_of(config.data.source, config.data.folder)) if own else []
     step = config.algorithm.events(None, config.privacy) if config.privacy else ()
@@ -64,7 +65,6 @@ def _reviewed(source: str, overrides: list[str]) -> "Review":
         federation,
         config.privacy,
         step=step,
-        default_lr=_default_lr(config.algorithm),
         advice=[*config.algorithm.advice(federation.classes), *_unchecked(config.data.unchecked or ())],
         columns=columns,
         names=class_names(config.data),
@@ -77,12 +77,6 @@ def _unchecked(names: "Sequence[str]") -> list[str]:
         return []
     read = f"what data.columns, classes or target say of {', '.join(names)} was read from the records (data.unchecked)"
     return [f"{read}: replace each by a public fact, then take its name off that list"]
-
-
-def _default_lr(algorithm: "Algorithm") -> float | None:
-    """The step size, if it is the method's default."""
-    own = next(field.default for field in dataclasses.fields(algorithm) if field.name == "lr")
-    return algorithm.lr if algorithm.lr == own else None
 
 
 def _show_review(found: "Review") -> None:
@@ -98,16 +92,23 @@ def _show_review(found: "Review") -> None:
     holders = Table("holder", "train", "test", *few, box=None, pad_edge=False)
     for column in holders.columns[1:]:
         column.justify = "right"
-    for holder in found.holders:
+    ordered = sorted(found.holders, key=lambda holder: -holder.train)
+    shown = found.holders if len(ordered) <= MOST_ROWS else (*ordered[: MOST_ROWS // 2], *ordered[-MOST_ROWS // 2 :])
+    for holder in shown:
         counts = [f"{count:,}" for count in holder.classes or ()] if few else []
         holders.add_row(holder.name, f"{holder.train:,}", f"{holder.test:,}", *counts)
     console.print(holders)
+    if len(shown) < len(found.holders):
+        most, least, middle_one = (ordered[at].train for at in (0, -1, len(ordered) // 2))
+        middle = f"{most:,} to {least:,} training records, the middle one {middle_one:,}"
+        more = f"the {len(shown) // 2} largest and the {len(shown) // 2} smallest of {len(ordered):,} holders: {middle}"
+        console.print(more, highlight=False, soft_wrap=True)
     if found.columns:
         columns = Table("column", "public fact", "missing", "outside", box=None, pad_edge=False)
         for entry in found.columns:
             columns.add_row(entry.name, entry.kind, f"{entry.missing:,}", f"{entry.outside:,}")
         console.print(columns)
-    console.print(f"repeated records: {found.repeated:,}", highlight=False)
+    console.print(f"repeated records: {found.repeated:,}; different ones: {found.different:,}", highlight=False)
     for line in found.advice or ("no problem found",):
         print(f"- {line}")
 

@@ -55,13 +55,3 @@ def _serve(path: Path, poll: float, parent: int | None) -> None:
             serve(holder, poll=poll, parent=parent)
         except KeyboardInterrupt:
             print(f"fedfdp: {config.name} leaves; its ledger and state are in {folder}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    from fedfdp.core.errors import FedFDPError
-
-    try:
-        typer.run(node)
-    except FedFDPError as error:
-        print(f"fedfdp: {error}", file=sys.stderr)
-        sys.exit(2)

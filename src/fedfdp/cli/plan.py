@@ -14,6 +14,10 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 def plan(
+    source: Annotated[
+        str | None, typer.Argument(help="A run's .toml file or a preset: show what is chosen for it, and why.")
+    ] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="With a file: section.setting=value.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget ε.")] = None,
     delta: Annotated[float | None, typer.Option(help="δ; 1e-5 unless it is solved for.")] = None,
     q: Annotated[float | None, typer.Option(help="Sampling rate of a batch.")] = None,
@@ -28,11 +32,25 @@ def plan(
     png: Annotated[Path | None, typer.Option(help="Draw ε over the rounds into this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON, and nothing else.")] = False,
 ) -> None:
-    """Solve for the one of ε, δ, q, σ, σ_l, rounds and local steps that is left out.
+    """Show what a run's settings leave open and what is chosen for it; or solve for one privacy setting.
 
-    For example: fedfdp plan --epsilon 3.52 --q 0.05 --sigma 2 --sigma-loss 5
+    For example: fedfdp plan run.toml, or fedfdp plan --epsilon 3.52 --q 0.05 --sigma 2 --sigma-loss 5
     """
     from typing import cast
+
+    from fedfdp.core.errors import SettingError
+
+    if source is not None:
+        given = {"--epsilon": epsilon, "--q": q, "--sigma": sigma, "--rounds": rounds, "--solve": solve, "--png": png}
+        for name, value in given.items():
+            if value is not None:
+                raise SettingError(
+                    name, str(value), "not together with a file", "use --set, as --set privacy.epsilon=3"
+                )
+        from fedfdp.cli.plan_run import show_plan
+
+        show_plan(source, set_ or [], as_json=as_json)
+        return
 
     from fedfdp.privacy.planning import planner as planning
 

@@ -15,6 +15,8 @@ def server(
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
     make_certificates: Annotated[Path | None, typer.Option(help="Only make TLS certificates, in this folder.")] = None,
     host: Annotated[list[str] | None, typer.Option(help="A name or address that nodes reach this machine by.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show the run on a local page while it goes on.")] = False,
+    port: Annotated[int | None, typer.Option(help="Where that page listens; none: 8765, or a free one.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary, as JSON, alone on stdout.")] = False,
 ) -> None:
     """Coordinate a run: listen for the nodes that are registered, and train with them round by round."""
@@ -30,14 +32,23 @@ def server(
         return
     if config is None:
         raise SettingError("--config", None, "needed: the run's settings", "see docs/deploy.md")
-    _coordinate(config, set_ or [], out, resume, as_json)
+    _coordinate(config, set_ or [], out, resume, as_json, watch, port)
 
 
-def _coordinate(source: str, overrides: list[str], out: Path | None, resume: Path | None, as_json: bool) -> None:
+def _coordinate(
+    source: str,
+    overrides: list[str],
+    out: Path | None,
+    resume: Path | None,
+    as_json: bool,
+    watch: bool,
+    port: int | None,
+) -> None:
     import logging
     import signal
 
     from fedfdp.cli.progress import Watcher
+    from fedfdp.cli.watch import beside
     from fedfdp.core.errors import RunError
     from fedfdp.deploy.coordinator import Network, coordinate, load
     from fedfdp.engines.flower.superlink import listening
@@ -46,38 +57,25 @@ def _coordinate(source: str, overrides: list[str], out: Path | None, resume: Pat
     if resume is not None and out is not None:
         raise RunError(f"--resume {resume} goes on in that folder; leave out --out")
     config, settings = load(source, overrides)
-    config = config.resolved()
+    if not config.open:
+        config = config.resolved()
     folder = resume or out or free_folder(Path("runs"), config.name)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with Watcher(config) as watcher, listening(settings) as link:
+    with beside(folder, port, wanted=watch) as say, Watcher(config) as watcher, listening(settings) as link:
         print(f"listening on {settings.address}", file=sys.stderr)
         network = Network(link.grid, link.node_ids, link.meter)
         try:
             result = coordinate(
-                config, settings, network, out=folder, resume=resume is not None, on_update=watcher, say=_say
+                config, settings, network, out=folder, resume=resume is not None, on_update=watcher, say=say
             )
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as ended:
             watcher.stop()
             again = f"fedfdp server --config {source} --resume {folder}"
-            print(f"fedfdp: interrupted; continue with: {again}", file=sys.stderr)
+            print(f"fedfdp: {str(ended) or 'interrupted'}; continue with: {again}", file=sys.stderr)
             raise SystemExit(130) from None
     if as_json:
         print(json.dumps(result.summary))
     else:
         watcher.show(result)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
-if __name__ == "__main__":
-    from fedfdp.core.errors import FedFDPError
-
-    try:
-        typer.run(server)
-    except FedFDPError as error:
-        print(f"fedfdp: {error}", file=sys.stderr)
-        sys.exit(2)

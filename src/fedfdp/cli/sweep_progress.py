@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from fedfdp.cli.progress import headline
-from fedfdp.runs.sweep import Word
+from fedfdp.runs.sweep import RunProgress
 
 
 class SweepWatcher:
@@ -31,22 +31,22 @@ class SweepWatcher:
     def __exit__(self, *_: object) -> None:
         self.bars.stop()
 
-    def __call__(self, word: Word) -> None:
-        name = word.run
-        if word.state == "running":
-            self.first.setdefault(name, word.round - 1)
-            self.done[name] = word.round
-        elif word.state in ("found", "done", "failed"):
+    def __call__(self, progress: RunProgress) -> None:
+        name = progress.run
+        if progress.state == "running":
+            self.first.setdefault(name, progress.round - 1)
+            self.done[name] = progress.round
+        elif progress.state in ("found", "done", "failed"):
             self.finished += 1
-            self.done[name] = self.rounds.get(name, word.rounds)
-            if word.state == "found":
+            self.done[name] = self.rounds.get(name, progress.rounds)
+            if progress.state == "found":
                 self.first[name] = self.done[name]
-            elif word.state == "done":
+            elif progress.state == "done":
                 self.first.setdefault(name, 0)
         if self.live:
-            self._draw(word)
-        elif word.state in ("started", "done", "failed"):
-            print(self._line(word), file=sys.stderr, flush=True)
+            self._draw(progress)
+        elif progress.state in ("started", "done", "failed"):
+            print(self._line(progress), file=sys.stderr, flush=True)
 
     def left(self) -> str:
         """From the rounds per second so far; nothing before any is known."""
@@ -57,21 +57,26 @@ class SweepWatcher:
         minutes, seconds = divmod(round((time.monotonic() - self.started) / made * rest), 60)
         return f"about {minutes}:{seconds:02d} left"
 
-    def _line(self, word: Word) -> str:
-        parts = [f"[{self.finished}/{len(self.rounds)}]", word.run, word.message or word.state, headline(word.measures)]
-        if word.state != "started":
+    def _line(self, progress: RunProgress) -> str:
+        parts = [
+            f"[{self.finished}/{len(self.rounds)}]",
+            progress.run,
+            progress.message or progress.state,
+            headline(progress.measures),
+        ]
+        if progress.state != "started":
             parts.append(self.left())
         return "  ".join(part for part in parts if part)
 
-    def _draw(self, word: Word) -> None:
-        if word.state in ("started", "running"):
-            if word.run not in self.tasks:
-                self.tasks[word.run] = self.bars.add_task(word.run, total=word.rounds or 1, seen="starting")
-            seen = f"round {word.round}/{word.rounds}  {headline(word.measures)}"
-            self.bars.update(self.tasks[word.run], completed=word.round, seen=seen)
-        elif word.run in self.tasks:
-            self.bars.remove_task(self.tasks.pop(word.run))
-        if word.state in ("done", "failed"):
-            self.bars.console.print(self._line(word), highlight=False, markup=False)
+    def _draw(self, progress: RunProgress) -> None:
+        if progress.state in ("started", "running"):
+            if progress.run not in self.tasks:
+                self.tasks[progress.run] = self.bars.add_task(progress.run, total=progress.rounds or 1, seen="starting")
+            seen = f"round {progress.round}/{progress.rounds}  {headline(progress.measures)}"
+            self.bars.update(self.tasks[progress.run], completed=progress.round, seen=seen)
+        elif progress.run in self.tasks:
+            self.bars.remove_task(self.tasks.pop(progress.run))
+        if progress.state in ("done", "failed"):
+            self.bars.console.print(self._line(progress), highlight=False, markup=False)
         overall = f"{self.finished}/{len(self.rounds)} runs  {self.left()}"
         self.bars.update(self.whole, completed=sum(self.done.values()), seen=overall)

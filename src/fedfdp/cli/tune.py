@@ -12,7 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from fedfdp.tuning.grid import Candidate
-    from fedfdp.tuning.halving import Heard, Tuned
+    from fedfdp.tuning.halving import RungReport, Tuned
 
 
 def tune(
@@ -48,7 +48,7 @@ def tune(
     tried = candidates(source, set_ or [], parse_grid(grid) if grid else None, public=public)
     price = _price(tried, public)
     print(price, file=sys.stderr)
-    tuned = halve(tried, root, eta=eta, jobs=jobs, hear=_Teller(tried))
+    tuned = halve(tried, root, eta=eta, jobs=jobs, on_report=_Reporter(tried))
     best = chosen({i: tuned.outcomes[i] for i in tuned.finished}, points=points)
     picture.parent.mkdir(parents=True, exist_ok=True)
     plot_tuned(tried, tuned, best, picture)
@@ -75,18 +75,18 @@ def _price(tried: list["Candidate"], public: str | None) -> str:
     )
 
 
-class _Teller:
+class _Reporter:
     """Prints a line on stderr whenever a run reaches a rung."""
 
     def __init__(self, tried: list["Candidate"]) -> None:
         self.tried = tried
 
-    def __call__(self, heard: "Heard") -> None:
-        one = heard.outcome
+    def __call__(self, report: "RungReport") -> None:
+        one = report.outcome
         came = "failed" if one is None else f"accuracy {one.accuracy:.2%}  Ψ {one.psi:.2e}  worst {one.worst:.1%}"
         rounds = "" if one is None else f" after {one.round} rounds"
-        place = f"rung {heard.rung}/{heard.of}, {heard.done} of {heard.asked}"
-        print(f"{place}: {self.tried[heard.candidate].label}{rounds}: {came}", file=sys.stderr, flush=True)
+        place = f"rung {report.rung}/{report.of}, {report.done} of {report.asked}"
+        print(f"{place}: {self.tried[report.candidate].label}{rounds}: {came}", file=sys.stderr, flush=True)
 
 
 def _answer(

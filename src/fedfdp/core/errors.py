@@ -28,6 +28,14 @@ class RunError(FedFDPError):
     """A run folder that is damaged, in use, or of another run."""
 
 
+class DivergedError(FedFDPError):
+    """A run whose model left all bounds. It stopped; its folder and `result` are kept. Exit code 3."""
+
+    def __init__(self, reason: str, result: object) -> None:
+        self.result = result  # a `fedfdp.Result`
+        super().__init__(reason)
+
+
 def require(ok: bool, setting: str, value: object, allowed: str, fix: str = "") -> None:
     """Raises a SettingError unless `ok`."""
     if not ok:

@@ -2,19 +2,22 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes all of the file or nothing of it: written beside, synced, moved into place."""
+def write_whole(path: Path, content: bytes, *, sync: bool = True) -> None:
+    """Writes all of the file or nothing of it: written beside, synced unless it may be lost, moved into place."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(beside, "wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
@@ -24,5 +27,30 @@ def write_whole(path: Path, content: bytes) -> None:
 def locked(path: Path, *, wait: bool) -> Iterator[None]:
     """Holds the lock of this file, which is made if needed; without `wait` a BlockingIOError where another has it."""
     with open(path, "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if wait:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        else:
+            _try(lock)
         yield
+
+
+def held(path: Path) -> bool:
+    """Whether a process holds the lock of this file."""
+    try:
+        with open(path) as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go at once, when the file is closed
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _try(lock: IO[str]) -> None:
+    """Takes a lock that nobody holds. `held` has it for an instant when it looks, which is waited for."""
+    for patience in (0.0, 0.01, 0.05, 0.1):
+        time.sleep(patience)
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

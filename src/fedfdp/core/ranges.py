@@ -7,6 +7,7 @@ why). A check reads public values only, never a record, so anybody may see it fa
 import functools
 import typing
 from dataclasses import dataclass
+from numbers import Real
 
 from fedfdp.core.errors import SettingError
 
@@ -20,9 +21,9 @@ class Range:
     meaning: str
     fix: str = ""
 
-    def check(self, name: str, value: float) -> None:
+    def check(self, name: str, value: object) -> None:
         """Raises a SettingError that names the number, unless it is within the range."""
-        if not self.low <= value <= self.high:
+        if not (isinstance(value, Real) and self.low <= typing.cast(float, value) <= self.high):
             shown = value if len(repr(value)) <= 40 else f"{value!r:.40}…"
             raise SettingError(name, shown, f"{self.meaning} from {self.low:g} to {self.high:g}", self.fix)
 
@@ -33,10 +34,10 @@ class Range:
 
 # The private step. C of a round is clip · clip_scale, so it is within BOUND whenever both are within theirs.
 BOUND = Range(1e-15, 1e15, "a bound on a gradient's norm")
-CLIP = Range(1e-12, 1e12, "a bound on a gradient's norm", "0.1 is usual")
+CLIP = Range(1e-12, 1e12, "a bound on a gradient's norm", "leave it out to have it chosen")
 CLIP_SCALE = Range(1e-3, 1e3, "a multiple of the configured clip")
 SAMPLING = Range(1e-9, 1, "a sampling rate", "0.05 means 5 % of the records in a batch")
-NOISE = Range(1e-12, 1e9, "a noise multiplier", "2 is usual; remove [privacy] for a run without privacy")
+NOISE = Range(1e-12, 1e9, "a noise multiplier", "leave it out to have it solved; remove [privacy] for none")
 LOSS_BOUND = Range(1e-12, 1e12, "a bound on a record's loss", "2.5 is usual")
 LOSS = Range(-1e15, 1e15, "a mean loss")
 
@@ -53,7 +54,7 @@ SHARE = Range(0, 1, "a part of a whole")
 QUANTILE_STEP = Range(1e-6, 10, "the size of a bound's steps", "0.2 is usual")
 
 # Steps and rounds.
-RATE = Range(1e-20, 1e6, "a step size", "0.1 is usual")
+RATE = Range(1e-20, 1e6, "a step size", "leave it out to have it chosen")
 DECAY = Range(1e-300, 1, "what the step size is multiplied by after a round", "1 keeps it, 0.99 is usual")
 STEPS = Range(1, 1e6, "a number of steps", "1 is usual")
 TAU = Range(1, 100, "a number of local steps")

@@ -12,6 +12,13 @@ from fedfdp.core.errors import SettingError, nearest
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+# What is allowed, for those kinds of which pydantic speaks in terms of Python.
+_WORDS = dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number")
+_WORDS |= dict.fromkeys(("float_type", "float_parsing"), "a number")
+_WORDS |= dict.fromkeys(("bool_type", "bool_parsing"), "true or false")
+_WORDS |= {"dict_type": "settings by name, as { name = value }", "tuple_type": 'a list, as ["a", "b"]'}
+_WORDS |= {"string_type": 'a text, as "word"', "list_type": 'a list, as ["a", "b"]'}
+
 T = TypeVar("T", bound="DataclassInstance")
 
 
@@ -23,13 +30,15 @@ def parse(kind: type[T], values: object, section: str) -> T:
     for name in values:
         if name not in known:
             raise SettingError(f"{section}.{name}", values[name], f"no such setting; {nearest(name, known)}")
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
     values = {name: None if _unset(kind, name, value) else value for name, value in values.items()}
+    values = {name: value for name, value in values.items() if value is not None or defaults[name] is not None}
     try:
         return TypeAdapter(kind).validate_python(_dates_as_text(values))
     except ValidationError as invalid:
         first = invalid.errors()[0]
         place = ".".join(filter(None, [section, *(str(part) for part in first["loc"] if part in known)]))
-        raise SettingError(place, first["input"], first["msg"].lower()) from None
+        raise SettingError(place, first["input"], _WORDS.get(first["type"], first["msg"].lower())) from None
 
 
 def _dates_as_text(value: object) -> object:
@@ -43,8 +52,14 @@ def _dates_as_text(value: object) -> object:
 
 def _unset(kind: type["DataclassInstance"], name: str, value: object) -> bool:
     """Whether the value is "none" and stands for None, which TOML cannot write."""
-    allowed = next(typing.get_args(field.type) for field in dataclasses.fields(kind) if field.name == name)
-    return value == "none" and type(None) in allowed and str not in allowed
+    field = next(field for field in dataclasses.fields(kind) if field.name == name)
+    allowed = typing.get_args(field.type)
+    return value == "none" and (type(None) in allowed or field.default is None) and not {str, "none"} & set(allowed)
+
+
+def left_out(settings: object, name: str) -> bool:
+    """Whether there is such a setting, and it was not given: None until it is chosen, whatever its type says."""
+    return getattr(settings, name, "no such setting") is None
 
 
 def plain(settings: object) -> dict[str, Any]:

@@ -125,6 +125,8 @@ def column_of(name: str, spec: object) -> Column:
         return Numeric(name, None)
     if isinstance(spec, list | tuple):
         numbers = len(spec) == 2 and not any(isinstance(value, str | bool) for value in spec)
+        if len(spec) == 1 and _is_number(spec[0]):
+            raise SettingError(f"data.columns.{name}", spec, "one number is no range", "give [low, high]")
         spec = {"range" if numbers or _dates(spec) else "categories": spec}
     if not isinstance(spec, dict):
         allowed = 'a range [low, high], a list of categories ["a", "b"], or "private"'

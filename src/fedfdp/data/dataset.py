@@ -1,7 +1,7 @@
 """Records in one pool, before anyone holds them: what a partition deals out to clients."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ class Dataset:
     classes: int | None  # None for regression
     official_train: int | None = None  # so many come first: the published training part
     columns: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)  # what else is known of each record
+    class_names: tuple[str, ...] = ()  # in the order of the class numbers; none: the numbers themselves are shown
 
     def __len__(self) -> int:
         return len(self.y)
@@ -27,7 +28,7 @@ class Dataset:
     def subset(self, kept: NDArray[np.int64]) -> "Dataset":
         """A dataset of these records alone; the published split no longer applies."""
         columns = {name: np.asarray(values)[kept] for name, values in self.columns.items()}
-        return Dataset(name=self.name, x=self.x[kept], y=self.y[kept], classes=self.classes, columns=columns)
+        return replace(self, x=self.x[kept], y=self.y[kept], official_train=None, columns=columns)
 
     def column(self, name: str) -> NDArray[np.generic]:
         """A column's values; `label` is always one of them."""

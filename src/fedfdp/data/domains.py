@@ -5,11 +5,14 @@ One model cannot take them all. With own parts (`own`, `models` of `fedfdp.train
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedfdp.core.errors import DataError
-from fedfdp.data.federation import ClientData, Federation
+from fedfdp.data.federation import ClientData, Federation, Part
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +27,14 @@ class Domains(Federation):
     def part(self, client: str) -> Federation:
         return self.pools[client]
 
-    def holdings(self) -> dict[str, object]:
-        return {**super().holdings(), "classes": None} if self._differ else super().holdings()
+    def class_counts(self, part: Part = "train") -> NDArray[np.int64]:
+        if len({pool.classes for pool in self.pools.values()}) > 1:
+            raise DataError(f"{self.name}: clients have different classes, which cannot be counted together")
+        return super().class_counts(part)
 
-    @property
-    def _differ(self) -> bool:
-        return len({part.classes for part in self.pools.values()}) > 1 or self.classes is None
+    def holdings(self) -> dict[str, object]:
+        differ = len({pool.classes for pool in self.pools.values()}) > 1
+        return Federation.holdings(replace(self, classes=None) if differ else self)
 
     @cached_property
     def _fingerprint(self) -> str:

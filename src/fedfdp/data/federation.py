@@ -52,6 +52,8 @@ class Federation:
     before: tuple[Event, ...] = ()  # what every client released to find private ranges; paid before round 0
     found: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # the private ranges that were found
     unit: str = "record"  # what is protected: a record, or all records with the same value in the column named here
+    class_names: tuple[str, ...] = ()  # in the order of the class numbers; none: the numbers themselves are shown
+    target: tuple[float, float] | None = None  # of a regression: the range that the targets were scaled from to [−1, 1]
 
     def __post_init__(self) -> None:
         check_records(
@@ -86,6 +88,18 @@ class Federation:
         """How many values a model gives for a record: one per class, or one per target of a regression."""
         return self.classes or math.prod(self.y.shape[1:]) or 1
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the classes are called, in the order of their numbers; empty for regression."""
+        return self.class_names or tuple(map(str, range(self.classes or 0)))
+
+    def in_own_unit(self, values: Tensor) -> Tensor:
+        """Targets or answers of a regression in the target's own unit, answers kept within the declared range."""
+        if self.target is None:
+            return values
+        low, high = self.target
+        return (values.clamp(-1, 1) + 1) / 2 * (high - low) + low
+
     @cached_property
     def shares(self) -> Tensor:
         """p_i = n_i / Σ n_j over the training records, float64."""
@@ -117,6 +131,7 @@ class Federation:
             "train": [len(client.train) for client in self.clients],
             "test": [len(client.test) for client in self.clients],
             "classes": None if self.classes is None else self.class_counts().tolist(),
+            "class_names": list(self.labels),
         }
 
     def fingerprint(self) -> str:
@@ -175,7 +190,8 @@ class Federation:
         names, indices = deal(dataset, clients, how, beta, shards_per_client, column, stream(seed, PARTITION))
         rng = stream(seed, SPLIT)
         parts = [split(index, test_fraction, rng) for index in indices]
-        return cls.over(dataset.x, dataset.y, dataset.classes, dataset.name, names, parts)
+        dealt = cls.over(dataset.x, dataset.y, dataset.classes, dataset.name, names, parts)
+        return replace(dealt, class_names=dataset.class_names)
 
     @classmethod
     def from_clients(

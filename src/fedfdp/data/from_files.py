@@ -17,10 +17,10 @@ from fedfdp.data.dataset import Dataset
 from fedfdp.data.federation import Federation
 from fedfdp.data.files.paths import inside
 from fedfdp.data.files.read import FileRecords, Say, read_records, read_unscaled
-from fedfdp.data.files.source import label_of
+from fedfdp.data.files.source import label_of, target_range
 from fedfdp.data.partition import How, by_owner, deal
 from fedfdp.data.private_ranges import Wanted, counts, ranges, released
-from fedfdp.data.schema import Estimate, Facts
+from fedfdp.data.schema import Estimate, Facts, class_names
 from fedfdp.data.split import PARTITION, SPLIT, split, stream, subsample
 from fedfdp.privacy.noise.randomness import Randomness
 
@@ -37,13 +37,19 @@ def open_records(
 ) -> Federation:
     """The federation that `make` makes of these records."""
     if not facts.estimates:
-        return make(read_records(facts, path, progress=progress))
+        return _named(make(read_records(facts, path, progress=progress)), facts)
     estimate = facts.estimate or Estimate()
     if not estimate.found:
         found = _estimated(facts, estimate, path, make, randomness, progress)
         estimate = replace(estimate, found=found, found_with=estimate.sigma)
-    federation = make(read_records(replace(facts, estimate=estimate), path, progress=progress))
+    facts = replace(facts, estimate=estimate)
+    federation = _named(make(read_records(facts, path, progress=progress)), facts)
     return replace(federation, before=facts.before, found=estimate.found)
+
+
+def _named(federation: Federation, facts: Facts) -> Federation:
+    """The federation with what its classes, or its target's values, are called in the file."""
+    return replace(federation, class_names=class_names(facts), target=target_range(facts))
 
 
 def _estimated(

@@ -80,8 +80,6 @@ def scaffold(found: Description, source: str, name: str, choices: Choices) -> st
     lines += [f"{_key(column.name)} = {entry}" for column, (entry, _) in zip(used, entries, strict=True)]
     lines += ["", "[model]", 'name = "linear"  # or "mlp"', "", "[privacy]"]
     lines += [f"epsilon = {choices.epsilon:g}  # the whole budget of a run; smaller is more private"]
-    if regression:
-        lines += ["", "[algorithm]", "initial_loss = 0.3  # a public guess, for targets that are scaled to [-1, 1]"]
     return "\n".join(lines) + "\n"
 
 

@@ -3,17 +3,16 @@
 It reads private records as they are. What it says, with advice, is for the holder only and is never released.
 """
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedfdp.data.columns import Categorical, Column, Dated, Numeric, plainest
+from fedfdp.data.duplicates import Duplicates, duplicates
 from fedfdp.data.federation import Federation
 from fedfdp.data.files import dates
 from fedfdp.data.files.cells import Place, distinct, numbers
@@ -25,8 +24,7 @@ from fedfdp.privacy.dpsgd import DPSGD
 
 FEW_ROUNDS = 20
 MANY_OUTSIDE = 0.01  # of a column beyond its range: more is worth advice
-MUCH_NOISE = 0.25  # on every weight in a round: with more, training on small tables got worse
-ROWS = 1 << 16  # hashed at once
+MANY_HOLDERS = 3  # of more, one line speaks for all
 
 
 @dataclass(frozen=True)
@@ -58,6 +56,7 @@ class Review:
     holders: tuple[Holder, ...]
     columns: tuple[ColumnReview, ...]
     repeated: int  # records that equal an earlier one of the same holder
+    different: int  # different records in all
     shared: tuple[tuple[str, str, int], ...]  # pairs of holders, and how many different records both have
     advice: tuple[str, ...]
 
@@ -67,14 +66,13 @@ def review(
     privacy: DPSGD | None,
     *,
     step: Sequence[Event] = (),
-    default_lr: float | None = None,
     advice: Sequence[str] = (),
     columns: Sequence[ColumnReview] = (),
     names: Sequence[str] = (),
 ) -> Review:
     """Of a federation, and of the privacy it is to be trained with, whose every round costs `step`.
 
-    `default_lr` is the step size where nobody chose it; `advice` is what the method itself has to say.
+    `advice` is what the method itself has to say.
     """
     counts = federation.class_counts().tolist() if federation.classes is not None else [None] * len(federation)
     holders = tuple(
@@ -82,7 +80,7 @@ def review(
         for client, count in zip(federation.clients, counts, strict=True)
     )
     classes = tuple(names) or tuple(map(str, range(federation.classes or 0)))
-    repeated, shared = duplicates(federation)
+    equal = duplicates(federation)
     return Review(
         federation.name,
         sum(holder.train + holder.test for holder in holders),
@@ -90,13 +88,13 @@ def review(
         classes,
         holders,
         tuple(columns),
-        repeated,
-        shared,
+        equal.repeated,
+        equal.different,
+        equal.shared,
         (
             *_sizes(holders, privacy, step),
-            *_step_size(federation, privacy, default_lr),
             *_contents(holders, classes, columns),
-            *_sharing(shared),
+            *_sharing(equal),
             *_people(federation),
             *advice,
         ),
@@ -146,43 +144,9 @@ def _off(column: Column, values: object, place: Place) -> tuple[int, int]:
     return int(np.isnan(got).sum()), int(((got < low) | (got > high)).sum())
 
 
-def duplicates(federation: Federation) -> tuple[int, tuple[tuple[str, str, int], ...]]:
-    """Records with equal input and label: how many are repeated at one holder, and how many two holders share.
-
-    A record that three holders have counts for two pairs of them.
-    """
-    owner = np.full(len(federation.x), -1, np.int64)
-    for position, client in enumerate(federation.clients):
-        owner[client.train.index.numpy()] = position
-        owner[client.test.index.numpy()] = position
-    kept = np.flatnonzero(owner >= 0)
-    keys, owner = _hashes(federation)[kept], owner[kept]
-    order = np.lexsort((owner, keys))
-    keys, owner = keys[order], owner[order]
-    equal, same = keys[1:] == keys[:-1], owner[1:] == owner[:-1]
-    across = np.flatnonzero(equal & ~same)
-    pairs, counts = np.unique(np.stack([owner[across], owner[across + 1]]), axis=1, return_counts=True)
-    names = [client.name for client in federation.clients]
-    shared = [(names[a], names[b], int(n)) for a, b, n in zip(*pairs.tolist(), counts.tolist(), strict=True)]
-    return int((equal & same).sum()), tuple(sorted(shared, key=lambda pair: -pair[2]))
-
-
-def _hashes(federation: Federation) -> NDArray[np.uint64]:
-    """64 bits per record: equal for equal records; two different ones are equal by a chance of about 1 in 10¹⁹."""
-    x, y = federation.x.reshape(len(federation.x), -1), federation.y.reshape(len(federation.y), -1)
-    words = [part.contiguous().view(torch.uint8).numpy().view(np.uint32) for part in (x, y) if part.shape[1]]
-    rng = np.random.default_rng(0)
-    factors = [rng.integers(1, 2**63, part.shape[1], dtype=np.uint64) * 2 + 1 for part in words]
-    found = np.empty(len(x), np.uint64)
-    for start in range(0, len(x), ROWS):
-        rows = slice(start, start + ROWS)
-        sums = [(part[rows] * factor).sum(axis=1, dtype=np.uint64) for part, factor in zip(words, factors, strict=True)]
-        found[rows] = np.sum(sums, axis=0, dtype=np.uint64)
-    return found
-
-
 def _sizes(holders: Sequence[Holder], privacy: DPSGD | None, step: Sequence[Event]) -> list[str]:
-    said = [f"holder {h.name!r} has no test records: its accuracy will be unknown" for h in holders if not h.test]
+    untested = [h for h in holders if not h.test]
+    said = _each(untested, lambda h: "has no test records: its accuracy will be unknown", "have no test records")
     if privacy is None:
         return said
     rounds = _rounds(privacy, step)
@@ -191,12 +155,42 @@ def _sizes(holders: Sequence[Holder], privacy: DPSGD | None, step: Sequence[Even
             f"privacy.epsilon = {privacy.epsilon:g} pays for {rounds} rounds at q = {privacy.q:g} and "
             f"sigma = {privacy.noise:g}: lower q or raise sigma"
         )
-    for holder in holders:
-        if privacy.q * holder.units < privacy.noise:
-            said.append(f"holder {holder.name!r} is too small: {_too_small(holder, privacy, step)}")
-        if warning := delta_warning(privacy.delta, holder.units):
-            said.append(f"holder {holder.name!r}: {warning}")
+    small = [holder for holder in holders if privacy.q * holder.units < privacy.noise]
+    if len(small) > MANY_HOLDERS:
+        said.append(_many_too_small(small, len(holders), privacy))
+    else:
+        said += [f"holder {holder.name!r} is too small: {_too_small(holder, privacy, step)}" for holder in small]
+    weak = [(holder, warning) for holder in holders if (warning := delta_warning(privacy.delta, holder.units))]
+    if len(weak) > MANY_HOLDERS:
+        largest, warning = max(weak, key=lambda pair: pair[0].units)
+        said.append(f"{len(weak):,} of {len(holders):,} holders; the largest, {largest.name!r}: {warning}")
+    else:
+        said += [f"holder {holder.name!r}: {warning}" for holder, warning in weak]
     return said
+
+
+def _each(holders: Sequence[Holder], one: Callable[[Holder], str], many: str) -> list[str]:
+    """A line for each holder, or one line for all of them if they are many."""
+    if len(holders) <= MANY_HOLDERS:
+        return [f"holder {holder.name!r} {one(holder)}" for holder in holders]
+    return [f"{len(holders):,} holders {many}: {_listed(holders)}"]
+
+
+def _listed(holders: Sequence[Holder]) -> str:
+    few = ", ".join(repr(holder.name) for holder in holders[:MANY_HOLDERS])
+    return f"{few}, …" if len(holders) > MANY_HOLDERS else few
+
+
+def _many_too_small(small: Sequence[Holder], all_holders: int, privacy: DPSGD) -> str:
+    sizes = sorted(holder.units for holder in small)
+    middle, needed = sizes[len(sizes) // 2], privacy.noise / sizes[len(sizes) // 2]
+    drawn = "records" if all(holder.units == holder.train for holder in small) else "persons"
+    fix = f"half of them need q of at least {needed:.2g}" if needed < 1 else "no q helps half of them"
+    return (
+        f"{len(small):,} of {all_holders:,} holders are too small by themselves ({sizes[0]:,} to {sizes[-1]:,} "
+        f"training {drawn}, the middle one {middle:,}: {_listed(small)}): their batches at q = {privacy.q:g} are "
+        f"smaller than the noise of sigma = {privacy.noise:g}; {fix}, or merge some"
+    )
 
 
 def _rounds(privacy: DPSGD, step: Sequence[Event]) -> int | None:
@@ -218,22 +212,6 @@ def _too_small(holder: Holder, privacy: DPSGD, step: Sequence[Event]) -> str:
     rounds = _rounds(privacy, [replace(event, q=needed) for event in step])
     pays = "" if rounds is None else f", for which epsilon = {privacy.epsilon:g} pays {rounds} rounds"
     return f"{text}; it takes q of at least {needed:.2g}{pays}, or merge it with another holder"
-
-
-def _step_size(federation: Federation, privacy: DPSGD | None, lr: float | None) -> list[str]:
-    """Whether a table is too small for a step size that was found on many more records."""
-    if privacy is None or lr is None or len(federation.input_shape) != 1:
-        return []
-    # A holder's step is lr·(sum + σC·N(0, I)) / (q·n_i). Weighted by n_i / n, the noise of K holders adds up to this.
-    units = sum(client.size for client in federation.clients)
-    noise = lr * privacy.clip * privacy.noise / (privacy.q * units) * math.sqrt(len(federation))
-    if noise <= MUCH_NOISE:
-        return []
-    return [
-        f"algorithm.lr = {lr:g} is the default, found on 52,500 images: on a table of {units:,} training "
-        f"{'records' if federation.unit == 'record' else 'persons'} the noise moves each weight by about {noise:.2g} "
-        f"per round; try a lower one: on three small tables 0.5 to 2 did better, see examples/step_size.py"
-    ]
 
 
 def _people(federation: Federation) -> list[str]:
@@ -266,9 +244,9 @@ def _contents(holders: Sequence[Holder], classes: Sequence[str], columns: Sequen
     return said
 
 
-def _sharing(shared: Sequence[tuple[str, str, int]]) -> list[str]:
+def _sharing(found: Duplicates) -> list[str]:
     return [
-        f"{count:,} records are at {one!r} and at {other!r}: each copy is protected only by itself; remove one "
-        f"if they are of the same person"
-        for one, other, count in shared[:5]
+        f"{count:,} records are at {one!r} and at {other!r}, more than chance explains: each copy is protected only by "
+        f"itself; remove one if they are of the same person"
+        for one, other, count in found.suspicious[:5]
     ]

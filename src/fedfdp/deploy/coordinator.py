@@ -29,6 +29,7 @@ from fedfdp.features.mapped import digest_of
 from fedfdp.models import Model
 from fedfdp.runs import config as configs
 from fedfdp.runs.assemble import Started, carry_out
+from fedfdp.runs.build import fitted
 from fedfdp.runs.config import Config
 from fedfdp.runs.session import Result, Update
 from fedfdp.training.rounds import Plan
@@ -66,13 +67,13 @@ def coordinate(
     say: Callable[[str], None] = log.info,
 ) -> Result:
     """Runs a config with the nodes of `settings`; every round is checkpointed, so that none is paid for twice."""
-    config = config.resolved()
     _check(config, settings)
-    assert config.rounds is not None
-    assert config.eval_every is not None
     exchange = Exchange(network.grid, dict(network.ids), network.meter, check=network.check)
     roster = Roster(tuple(settings.nodes), exchange, name=config.data.source, mixed=config.model.own is not None)
     roster.gather(settings.enough, settings.wait, say=say)
+    config = fitted(config, roster)  # by what the nodes declare
+    assert config.rounds is not None
+    assert config.eval_every is not None
     performance = Performance.of(config.metric)
     performance.check(roster.classes)
     method, privacy = config.algorithm, config.privacy

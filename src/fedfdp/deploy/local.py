@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import tomli_w
 
@@ -77,9 +76,9 @@ def prepare(config: Config, settings: Flower, place: Path, names: list[str]) -> 
     )
 
 
-def node_settings(config: Config, settings: Flower, address: str, name: str, part: int) -> dict[str, Any]:
+def node_settings(config: Config, settings: Flower, address: str, name: str, part: int) -> dict[str, object]:
     """A node.toml that allows exactly what the config asks for, and evaluation."""
-    policy: dict[str, Any] = {"evaluate": True, "evaluations": 10**6, "unsafe_seeded": settings.unsafe_seeded}
+    policy: dict[str, object] = {"evaluate": True, "evaluations": 10**6, "unsafe_seeded": settings.unsafe_seeded}
     if config.privacy is None:
         policy["without_privacy"] = True
     else:
@@ -112,7 +111,7 @@ def start_node(
     config: Path, log_file: Path, *, poll: float = 0.1, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
     """A node as a process of its own, which ends when this one does."""
-    command = [sys.executable, "-m", "fedfdp.cli.node", "--config", str(config), "--poll", str(poll)]
+    command = [sys.executable, "-m", "fedfdp", "node", "--config", str(config), "--poll", str(poll)]
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **(environment or {})}
     with open(log_file, "ab") as output:
         return subprocess.Popen(

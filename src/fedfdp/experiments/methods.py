@@ -4,10 +4,9 @@ import tomllib
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from fedfdp.core.errors import RunError
-from fedfdp.runs.layers import layered
+from fedfdp.runs.layers import Settings, layered
 
 TUNED = Path(__file__).parent / "tuned.toml"
 PAPER_PRESET, OUR_PRESET = "paper-mnist", "default"
@@ -103,7 +102,7 @@ def tuned_lr(method: str, dataset: str, *, private: bool, scale: str = "small") 
 
 
 @cache
-def _tables(file: Path) -> dict[str, Any]:
+def _tables(file: Path) -> Settings:
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 

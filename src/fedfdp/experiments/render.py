@@ -88,6 +88,8 @@ def _table_block(results: Results, column: Column) -> Block:
     headers += ["η", "rounds"] + (["ε"] if private and not column.target else []) + ["config"]
     if column.target:
         headers.remove("Ψ train")
+    compared = any(results.worse_off(cell) for cell in results.column(column))
+    headers += ["worse off than alone"] if compared else []
     rows = []
     for cell in results.column(column):
         value = _marked(results, cell, "epsilon" if column.target else "accuracy")
@@ -97,8 +99,16 @@ def _table_block(results: Results, column: Column) -> Block:
         row += [statistic(cell.of("psi_local"), "psi")] if private else []
         row += [*_paper(paper.get((cell.row.key, column.label))), f"{cell.runs[0].lr:g}", _rounds(cell)]
         row += [_budget(cell)] if private and not column.target else []
-        rows.append((*row, cell.runs[0].config))
+        row.append(cell.runs[0].config)
+        rows.append((*row, *([_few(results.worse_off(cell))] if compared else [])))
     return Block(column.label, tuple(headers), tuple(rows))
+
+
+def _few(found: Statistic | None) -> str:
+    """A mean of counts with its spread."""
+    if found is None:
+        return "–"
+    return f"{found.mean:.1f}" if found.spread is None else f"{found.mean:.1f} ± {found.spread:.1f}"
 
 
 def _figure_block(results: Results, dataset: str) -> Block:

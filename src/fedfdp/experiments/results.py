@@ -9,6 +9,8 @@ from fedfdp.experiments.paper import CLAIMS, CONTRADICTIONS, printed
 from fedfdp.experiments.scales import Scale
 from fedfdp.experiments.specs import Column, Experiment, Row
 
+ALONE = "local"  # the method in which every client trains by itself
+
 
 @dataclass(frozen=True)
 class Found:
@@ -27,6 +29,7 @@ class Found:
     worst_accuracy: float | None
     seconds: float
     tuned_for: str = ""  # the method that η was tuned for
+    by_client: tuple[float | None, ...] = ()  # the accuracy of each client
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,22 @@ class Results:
         means = [found.mean for cell in self.column(column) if (found := cell.of(measure))]
         return choose(means) if len(means) > 1 else None
 
+    def worse_off(self, cell: Cell) -> Statistic | None:
+        """How many clients are worse off than in the run of the same seed in which each trains by itself.
+
+        None without such a run, and for that one itself.
+        """
+        alone = {run.seed: run for c in self.column(cell.column) if c.row.method == ALONE for run in c.runs}
+        if cell.row.method == ALONE or not all(run.seed in alone for run in cell.runs):
+            return None
+        pairs = [zip(run.by_client, alone[run.seed].by_client, strict=True) for run in cell.runs]
+        counts = [sum(mine is not None and own is not None and mine < own for mine, own in pair) for pair in pairs]
+        return Statistic(statistics.fmean(counts), statistics.stdev(counts) if len(counts) > 1 else None)
+
     def notes(self) -> list[str]:
         """What to know beside the numbers: how the setting differs from the paper's, and where the paper disagrees."""
         name, private = self.experiment.name, self.experiment.private
-        notes = [f"scale {self.scale.name}: {self.scale.words}"]
+        notes = [f"scale {self.scale.name}: {self.scale.description}"]
         if private:
             notes.append("every loss upload is paid for; ε by PLD (ALI-DPFL: a Rényi filter), per record, δ = 1e-5")
             notes.append(
@@ -84,7 +99,9 @@ class Results:
         if same:
             labels = " and ".join(dict.fromkeys(method.label for method in same))
             notes.append(f"with one local step per round and everyone taking part {labels} are FedAvg: the same runs")
-        if not self.experiment.name.startswith("tune"):
+        if self.scale.presets is not None:
+            notes.append("η of every method with one step a round is the preset's, not tuned for each method")
+        elif not self.experiment.name.startswith("tune"):
             notes.append(
                 "each method with its own best η of one grid, tuned on seed 100 and its partition (the paper: η = "
                 f"{1.0 if private else 0.1:g} for all)"
@@ -122,7 +139,9 @@ class Results:
             for measure in MEASURES:
                 found = cell.of(measure)
                 entry[measure] = asdict(found) if found else None
-            cells.append({**entry, "runs": [asdict(run) for run in cell.runs]})
+            if (worse := self.worse_off(cell)) is not None:
+                entry["worse_off"] = asdict(worse)
+            cells.append({**entry, "runs": [_without_clients(run) for run in cell.runs]})
         return {
             "experiment": self.experiment.name,
             "title": self.experiment.title,
@@ -132,6 +151,10 @@ class Results:
             "claims": [asdict(claim) for claim in claims(self)],
             "cells": cells,
         }
+
+
+def _without_clients(run: Found) -> dict[str, object]:
+    return {name: value for name, value in asdict(run).items() if name != "by_client"}
 
 
 MEASURES = ("accuracy", "psi", "psi_train", "worst_accuracy", "psi_local", "epsilon")

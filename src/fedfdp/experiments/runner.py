@@ -13,7 +13,7 @@ from fedfdp.runs import config as configs
 from fedfdp.runs.config import Config
 from fedfdp.runs.layers import Settings, layered
 from fedfdp.runs.store import Store, short_hash
-from fedfdp.runs.sweep import Word, sweep
+from fedfdp.runs.sweep import RunProgress, sweep
 
 PRIVACY = {"epsilon": 3.52, "delta": 1e-5, "sigma": 2.0, "sigma_loss": 5.0, "q": 0.05, "clip": 0.1}
 AVERAGE = 0.95
@@ -113,7 +113,9 @@ def config_of(experiment: Experiment, row: Row, column: Column, scale: Scale, se
         rounds = math.ceil(rounds * experiment.rounds_share)
         rounds = min(rounds, experiment.most_rounds or rounds)
     config = whole
-    config = replace(config, rounds=rounds, eval_every=max(1, math.ceil(rounds / experiment.looks)))
+    often = experiment.evaluations
+    often = often if experiment.targets else min(often, scale.most_evaluations or often)
+    config = replace(config, rounds=rounds, eval_every=max(1, math.ceil(rounds / often)))
     return Planned(row, column, config, step)
 
 
@@ -134,7 +136,7 @@ def reproduce(
     seeds: int = 1,
     jobs: int | None = None,
     log: str | None = None,
-    watch: Callable[[Word], None] = lambda word: None,
+    watch: Callable[[RunProgress], None] = lambda progress: None,
 ) -> Results:
     """Runs what is missing and reads everything. If it is killed, the same call continues where the first one was."""
     chosen = experiment.seeds or tuple(range(seeds))
@@ -165,11 +167,12 @@ def read(store: Store, planned: Planned) -> Found:
     return Found(
         seed=config.seed,
         config=short_hash(config),
-        rounds=seen.get("round", summary["rounds"]),
+        rounds=seen["round"] if "round" in seen else summary["rounds"],
         epsilon=seen.get("epsilon"),
         lr=planned.step.lr,
         tuned_on=planned.step.tuned_on,
         tuned_for=planned.step.tuned_for,
         **{name: seen.get(name) for name in ("accuracy", "psi", "psi_train", "psi_local", "worst_accuracy")},
         seconds=summary["seconds"],
+        by_client=tuple((run.metrics() or [{}])[-1].get("clients", {}).get("accuracy", ())),
     )

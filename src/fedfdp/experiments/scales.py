@@ -10,7 +10,7 @@ class Scale:
     """What differs from the paper's setting."""
 
     name: str
-    words: str
+    description: str
     model: str  # unless a preset says so
     fraction: float
     plain_rounds: int  # rounds without privacy; with privacy: what ε allows
@@ -19,6 +19,7 @@ class Scale:
     most_epsilon: float | None = None  # for experiments that run until they reach a target
     source: str | None = None  # one data set instead of all
     clients: dict[int, int] | None = None  # how many take the place of the paper's 10, 20, 50
+    most_evaluations: int | None = None  # of a run, where they would cost as much as its rounds
     presets: dict[str, str] | None = None  # by data set, the preset that says features, model, q, σ and rounds
 
 
@@ -54,6 +55,7 @@ SCALES = {
             model="linear",
             fraction=1.0,
             plain_rounds=20,
+            most_evaluations=4,
             presets={"mnist": "mnist", "fashion-mnist": "fashion", "cifar10": "cifar10"},
         ),
         Scale(

@@ -46,7 +46,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or a figure. `looks` is how often a run is evaluated; `keeps_sigma` if σ is part of the question."""
+    """A table or a figure. `evaluations`: of each run; `keeps_sigma`: σ is part of the question."""
 
     name: str
     title: str
@@ -55,7 +55,7 @@ class Experiment:
     private: bool = True
     x_label: str | None = None
     log_x: bool = False
-    looks: int = 15
+    evaluations: int = 15
     keeps_sigma: bool = False
     rounds_share: float = 1.0
     most_rounds: int | None = None
@@ -178,7 +178,7 @@ def experiments() -> dict[str, Experiment]:
             "ε and Ψ at target accuracies, MNIST Dir(0.05)",
             _private_rows(),
             _targets(),
-            looks=60,
+            evaluations=60,
             keeps_sigma=True,
         ),
         Experiment(
@@ -213,7 +213,7 @@ def experiments() -> dict[str, Experiment]:
                 for c in _over((1.0, 1.5, 2.0, 3.0, 4.0), "σ")
             ),
             x_label="σ",
-            looks=40,
+            evaluations=40,
             keeps_sigma=True,
             most_rounds=120,
         ),

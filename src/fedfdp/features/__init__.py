@@ -77,6 +77,11 @@ def about(features: "str | Features | nn.Module | None") -> dict[str, str]:
     return {"features": name, "remark": REMARKS.get(name, "own features")}
 
 
+def normalised(features: "str | Features | nn.Module | None") -> bool:
+    """Whether the features of a record are known to have mean 0 and variance 1."""
+    return about(features).get("features") in FEATURES
+
+
 def whole(front: nn.Module | None, head: nn.Module) -> nn.Module:
     """The model for records as they are: the features, then what was trained."""
     if front is None:

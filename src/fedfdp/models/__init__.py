@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 import torch
@@ -10,8 +10,9 @@ from torch import nn
 
 from fedfdp.core.errors import FedFDPError, SettingError, nearest, require
 from fedfdp.core.importing import imported
+from fedfdp.core.settings import left_out
 from fedfdp.models.losses import Task
-from fedfdp.models.zoo import linear, mlp, paper_cnn, small_cnn
+from fedfdp.models.zoo import LEAST_IMAGE, head_cnn, linear, mlp, paper_cnn, small_cnn
 from fedfdp.privacy.clipping.modules import named_layers
 from fedfdp.privacy.clipping.undo import changes_undone
 
@@ -20,6 +21,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "small-cnn": small_cnn,
     "mlp": mlp,
     "linear": linear,
+    "head-cnn": head_cnn,
 }
 
 
@@ -27,7 +29,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 class Model:
     """What is trained: a built-in model by name, or `package.module:Class` with its arguments."""
 
-    name: str = "small-cnn"  # fedfdp models list shows them
+    name: str = None  # type: ignore[assignment]  # fedfdp models list shows them; left out: small-cnn or linear
     arguments: dict[str, object] = field(default_factory=dict)  # of the model's function or class
     trainable: tuple[str, ...] | None = None  # layers such as "head": the rest is frozen; None: as the model comes
     own: tuple[str, ...] | None = None  # layers or parameters that never leave a holder, such as "head.*"
@@ -38,15 +40,24 @@ class Model:
             fix = "0.5 is half of the channels and hidden units"
             require(0 < width <= 1, f"model.widths.{name}", width, "above 0, at most 1", fix)
 
+    def fitted(self, input_shape: tuple[int, ...], *, tokens: bool = False) -> "Model":
+        """The same with a name: for images the small CNN, for other records the linear model, started at 0."""
+        if not left_out(self, "name"):
+            return self
+        if len(input_shape) == 3 and min(input_shape[1:]) >= LEAST_IMAGE and not tokens:
+            return replace(self, name="small-cnn")
+        return replace(self, name="linear", arguments={"zero": True, **self.arguments})
+
     def build(self, *, input_shape: tuple[int, ...], outputs: int, seed: int, width: float = 1.0) -> nn.Module:
         """The model for such records, initialised from the seed; a narrower one with a width below 1."""
+        named = self.fitted(input_shape)
         return build(
-            self.name,
+            named.name,
             input_shape=input_shape,
             outputs=outputs,
             seed=seed,
-            arguments=self.arguments if width == 1 else {**self.arguments, "width": self._checked(width)},
-            trainable=self.trainable,
+            arguments=named.arguments if width == 1 else {**named.arguments, "width": named._checked(width)},
+            trainable=named.trainable,
         )
 
     def _checked(self, width: float) -> float:
@@ -122,7 +133,7 @@ def output_shape(model: nn.Module, *, input_shape: tuple[int, ...], tokens: bool
     modes = [(module, module.training) for module in model.modules()]
     try:
         with changes_undone(named_layers(model)), torch.inference_mode():
-            device = next(model.parameters()).device
+            device = next((parameter.device for parameter in model.parameters()), None)
             records = torch.zeros(2, *input_shape, dtype=torch.int64 if tokens else torch.float32, device=device)
             return tuple(model.eval()(records).shape)
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:

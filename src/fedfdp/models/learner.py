@@ -127,13 +127,13 @@ class Learner:
         model, x, y = self._training(weights), x.to(self.device), y.to(self.device)
         return record_losses(model, self.loss_fn, x, y)
 
-    def judge(self, weights: Weights, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """One loss per record and whether its output is right (NaN in regression), in evaluation mode."""
+    def judge(self, weights: Weights, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """One loss per record, whether its output is right (NaN in regression), and the output; in evaluation mode."""
         with torch.inference_mode():
             output, y = self.outputs(weights, x), y.to(self.device)
             losses = self.loss_fn(output, y)
             task = task_for(None if y.is_floating_point() else output.shape[-1])
-            return losses, task.right(output, y)
+            return losses, task.right(output, y), output
 
     def outputs(self, weights: Weights, x: Tensor) -> Tensor:
         """What the model gives for each record, in evaluation mode."""

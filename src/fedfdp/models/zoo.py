@@ -4,11 +4,12 @@ import math
 from itertools import pairwise
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedfdp.core.errors import SettingError
 
 MOST_LAYERS = 64
+LEAST_IMAGE = 6  # pixels on a side that the small CNN needs
 
 
 def paper_cnn(*, input_shape: tuple[int, ...], outputs: int, width: float = 1.0) -> nn.Module:
@@ -37,7 +38,7 @@ def small_cnn(*, input_shape: tuple[int, ...], outputs: int, width: float = 1.0)
     26,010 weights on 28×28×1. Bounded activations keep gradients small, so clipping takes less away; few weights mean
     little noise.
     """
-    channels, height, across = _image(input_shape, least=6, name="small-cnn")
+    channels, height, across = _image(input_shape, least=LEAST_IMAGE, name="small-cnn")
     few, more = _part(16, width), _part(32, width)
     if min(height, across) >= 20:
         first, second = nn.Conv2d(channels, few, 8, stride=2, padding=2), nn.Conv2d(few, more, 4, stride=2)
@@ -74,6 +75,33 @@ def linear(*, input_shape: tuple[int, ...], outputs: int, zero: bool = False) ->
         nn.init.zeros_(layer.weight)
         nn.init.zeros_(layer.bias)
     return nn.Sequential(nn.Flatten(), layer)
+
+
+def head_cnn(*, input_shape: tuple[int, ...], outputs: int, channels: int = 32, standardise: bool = False) -> nn.Module:
+    """A small convolutional head, for features that are images still: one 3×3 convolution, group norm, linear from 0.
+
+    With `standardise` each filter has mean 0 and variance 1 over its weights (Qiao et al., 2019).
+    """
+    inputs, height, across = _image(input_shape, least=2, name="head-cnn")
+    if not isinstance(channels, int) or channels < 4 or channels % 4:
+        raise SettingError("model.arguments.channels", channels, "a multiple of 4", "32 is usual")
+    kind = StandardisedConv2d if standardise else nn.Conv2d
+    body = [kind(inputs, channels, 3, padding=1), nn.GroupNorm(channels // 4, channels), nn.Tanh(), nn.MaxPool2d(2)]
+    last = nn.Linear(channels * (height // 2) * (across // 2), outputs)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return nn.Sequential(*body, nn.Flatten(), last)
+
+
+class StandardisedConv2d(nn.Conv2d):
+    """A convolution whose filters have mean 0, and variance 1 / their size, whatever the weights are."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The convolution with the standardised filters."""
+        flat = self.weight.flatten(1)
+        flat = (flat - flat.mean(1, keepdim=True)) / (flat.var(1, keepdim=True) * flat.shape[1] + 1e-4).sqrt()
+        convolved: Tensor = self._conv_forward(x, flat.reshape(self.weight.shape), self.bias)
+        return convolved
 
 
 def _part(units: int, width: float) -> int:

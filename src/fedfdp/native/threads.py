@@ -16,6 +16,11 @@ T = TypeVar("T")
 _NAME = "fedfdp-"
 
 
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def threads_here() -> int:
     """How many threads the caller may use, itself included: one, if the caller is a thread of this module."""
     return 1 if threading.current_thread().name.startswith(_NAME) else torch.get_num_threads()

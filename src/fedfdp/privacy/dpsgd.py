@@ -10,6 +10,7 @@ from typing import Annotated
 
 from fedfdp.core import ranges
 from fedfdp.core.errors import SettingError, require
+from fedfdp.core.kinds import check_kinds
 from fedfdp.privacy.accounting import Event, find
 
 
@@ -17,22 +18,24 @@ from fedfdp.privacy.accounting import Event, find
 class DPSGD:
     """Poisson-sampled, clipped, noised gradients for every client, within an (ε, δ) budget for every record.
 
-    One of ε, σ and the number of rounds may be None; it is solved from the other two before a run.
+    What is left out is None until a run begins. Of ε, σ and the number of rounds the one that is left out is then
+    solved from the other two; the rest is chosen from public facts (`training/defaults.py`), before anything reads it.
     """
 
-    epsilon: float | None = 3.52  # the budget of every client; None: solved from σ and rounds
-    delta: float = 1e-5  # the probability with which ε may fail; well below 1/records
-    sigma: Annotated[float, ranges.NOISE] | None = 2.0  # noise multiplier of the gradient; None: the least that fits ε
-    q: Annotated[float, ranges.SAMPLING] = 0.05  # the probability with which a record is in a batch
-    clip: Annotated[float, ranges.CLIP] = 0.1  # C, the bound of a record's gradient
-    sigma_loss: Annotated[float, ranges.NOISE] = 5.0  # noise multiplier of a released loss
+    epsilon: float | None = None  # the budget of every client; left out: solved from σ and rounds
+    delta: float = None  # type: ignore[assignment]  # how likely ε may fail; left out: 1e-5, less for large holders
+    sigma: Annotated[float, ranges.NOISE] | None = None  # noise multiplier of the gradient; left out: the least for ε
+    q: Annotated[float, ranges.SAMPLING] = None  # type: ignore[assignment]  # how likely a record is in a batch
+    clip: Annotated[float, ranges.CLIP] = None  # type: ignore[assignment]  # C, the bound of a record's gradient
+    sigma_loss: Annotated[float, ranges.NOISE] = None  # type: ignore[assignment]  # noise multiplier of a released loss
     sigma_count: Annotated[float, ranges.NOISE] = 10.0  # noise multiplier of a released count
     accountant: str = "pld"  # how events add up: pld is tight, rdp faster and looser; your own: package.module:Class
     budgets: dict[str, float] = field(default_factory=dict)  # an ε of their own for clients by name
 
     def __post_init__(self) -> None:
         ranges.check(self, "privacy")
-        fits = 0 < self.delta < 1
+        check_kinds(self, "privacy")
+        fits = self.delta is None or 0 < self.delta < 1
         require(fits, "privacy.delta", self.delta, "a probability in (0, 1)", "take less than 1/records, as 1e-5")
         fits = self.epsilon is None or _positive(self.epsilon)
         require(fits, "privacy.epsilon", self.epsilon, "a budget above 0", "remove [privacy] for a run without privacy")

@@ -25,6 +25,7 @@ def document(folders: list[RunFolder]) -> Json:
         {"number": number, "name": name, **_run(StoredRun.read(folder))}
         for number, (name, folder) in enumerate(zip(_names(folders), folders, strict=True), start=1)
     ]
+    _number_partitions(runs, [folder.identity().get("data") for folder in folders])
     found = {
         "version": version("fedfdp"),
         "metrics": {name: asdict(metric) for name, metric in METRICS.items()},
@@ -57,6 +58,13 @@ def _run(run: StoredRun) -> Json:
     for section in SECTIONS:
         found = _joined(found, section.of_run(run), section.name)
     return found
+
+
+def _number_partitions(runs: list[Json], digests: list[object]) -> None:
+    """Numbers those that hold the same records at the same clients; the digests themselves tell of records."""
+    numbers = {digest: number for number, digest in enumerate(dict.fromkeys(digests), start=1)}
+    for run, digest in zip(runs, digests, strict=True):
+        run["partition"] = numbers[digest]
 
 
 def _joined(found: Json, part: Json, section: str) -> Json:

@@ -134,7 +134,8 @@ def _holdings(axis: "Axes", runs: list[Json]) -> None:
     if len(counts) <= 30:
         axis.set_yticks(range(len(counts)), [_text(name) for name in clients["names"]])
     if counts.shape[1] <= 20:
-        axis.set_xticks(range(counts.shape[1]))
+        called = clients["class_names"] or range(counts.shape[1])
+        axis.set_xticks(range(counts.shape[1]), [_text(str(name)) for name in called])
     if counts.size <= 400:
         for (i, k), count in np.ndenumerate(counts):
             dark = count > 0.4 * counts.max()

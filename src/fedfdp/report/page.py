@@ -34,27 +34,45 @@ _PAGE = """<!doctype html>
 </head>
 <body>
 <a class="skip" href="#main">Skip to the content</a>
-<noscript><p>The tables and figures of this page are drawn by its own script: allow scripts to see them. No network is
-needed. The numbers are also in the run's folder, in summary.json and metrics.jsonl.</p></noscript>
+<noscript><p>{without}</p></noscript>
 <script type="application/json" id="facts">{facts}</script>
 <script>{script}</script>
 </body>
 </html>
 """
 
+_WITHOUT_SCRIPTS = """The tables and figures of this page are drawn by its own script: allow scripts to see them. No
+network is needed. The numbers are also in the run's folder, in summary.json and metrics.jsonl."""
+
 
 def render(facts: Json) -> str:
     """The page that shows these facts."""
-    style = "".join(map(_asset, STYLES))
     sections = [f"{{\n{section.drawing()}}}\n" for section in SECTIONS]  # a block each: their names do not meet
-    parts = [_asset(LIBRARY), *map(_asset, SCRIPTS), *sections, _asset(LAST_SCRIPT)]
-    script = '"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n"
+    parts = [*map(asset, (LIBRARY, *SCRIPTS)), *sections, asset(LAST_SCRIPT)]
+    return compose(_title(facts), parts, [*map(asset, STYLES)], facts, without=_WITHOUT_SCRIPTS)
+
+
+def compose(
+    title: str, scripts: list[str], styles: list[str], facts: Json, *, without: str, more_policy: str = ""
+) -> str:
+    """A page of one script and one style, which its policy names by hash, and of facts as data.
+
+    Args:
+        title: of the browser's window.
+        scripts: parts of the script, in their order.
+        styles: parts of the style.
+        facts: what the script finds in the element `facts`.
+        without: what is said where scripts are off.
+        more_policy: what the page may do beside running them.
+    """
+    style, script = "".join(styles), '"use strict";\n(() => {\n' + "\n".join(scripts) + "})();\n"
     return _PAGE.format(
-        title=html.escape(_title(facts)),
+        title=html.escape(title),
         style=style,
         script=script,
-        policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}",
+        policy=f"default-src 'none'; style-src {policy_hash(style)}; script-src {policy_hash(script)}{more_policy}",
         facts=embedded(facts),
+        without=html.escape(without, quote=False),
     )
 
 
@@ -79,10 +97,11 @@ def _title(facts: Json) -> str:
     return f"{' '.join(str(name).split())[:TITLE_LENGTH]} · fedfdp report"
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a file in assets/."""
     return files("fedfdp.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
+def policy_hash(text: str) -> str:
     """How a content security policy names the one script or style that it allows."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any
 
-from fedfdp.runs.folder import RunFolder
+from fedfdp.runs.folder import Json, RunFolder
 from fedfdp.runs.tracking import flat
 
-Json = dict[str, Any]  # what JSON can hold, by name
+__all__ = ["Json", "Section", "StoredRun"]
 
 
 @dataclass(frozen=True)

@@ -33,13 +33,15 @@ _KINDS: dict[str, tuple[Any, str, str]] = {
     "metric": ((str, Callable), "a name or a function of (outputs, targets)", "loss and accuracy are the names"),
     "seed": (int, "a whole number", "0 is usual"),
     "eval_every": (Integral, "a whole number of rounds", "leave it out for about 15 evaluations"),
+    "threads": (Integral, "a whole number", "leave it out for one per core"),
+    "device": (str, "the name of a device", "cpu, cuda or auto"),
     "engine": ((str, Callable), "an engine's name or a class", "use 'local', or a class such as LocalEngine"),
     "out": ((str, Path), "the path of a folder", "leave it out to write nothing"),
     "config": (Mapping, "the settings that the folder keeps, by section", "leave it out"),
     "on_update": (Callable, "a function of a fedfdp.Update", "leave it out"),
 }
 _OPEN = {"algorithm", "privacy", "server", "participation", "features", "loss", "eval_every", "engine"}
-_OPEN |= {"out", "config", "on_update"}
+_OPEN |= {"out", "config", "on_update", "threads"}
 _RANDOMNESS = ("seeded", "secure")
 
 
@@ -54,10 +56,22 @@ def check_arguments(given: Mapping[str, Any]) -> None:
         if name == "algorithm" and isinstance(value, str) and value in ALGORITHMS:
             fix = f"as fedfdp.{ALGORITHMS[value].__name__}()"
         raise SettingError(name, _shown(value), f"not {allowed}", fix)
+    _check_numbers(given)
+    if given["resume"] and given["out"] is None:
+        raise SettingError("resume", True, "which run?", "give its folder as out")
     if given["rounds"] is not None:
         check_count("rounds", given["rounds"])
     if given["randomness"] not in _RANDOMNESS:
         raise SettingError("randomness", given["randomness"], nearest(str(given["randomness"]), _RANDOMNESS))
+
+
+def _check_numbers(given: Mapping[str, Any]) -> None:
+    if not 0 <= given["seed"] < 2**63:
+        raise SettingError("seed", given["seed"], "from 0 to 2^63 − 1", "0 is usual")
+    if given["eval_every"] is not None and given["eval_every"] < 1:
+        raise SettingError("eval_every", given["eval_every"], "1 or more", "leave it out for about 15 evaluations")
+    if given["threads"] is not None and not 1 <= given["threads"] <= 1024:
+        raise SettingError("threads", given["threads"], "from 1 to 1024", "leave it out for one per core")
 
 
 def _shown(value: object) -> object:

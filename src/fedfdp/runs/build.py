@@ -1,5 +1,6 @@
 """From a config to a finished run in this process: reads the records, builds the model, trains."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,7 +19,7 @@ from fedfdp.data.from_files import federation_of_records, open_records, place_of
 from fedfdp.data.named.catalog import named
 from fedfdp.data.schema import Estimate
 from fedfdp.engines import find_engine
-from fedfdp.features import shape_after
+from fedfdp.features import normalised, shape_after
 from fedfdp.features.mapped import mapped
 from fedfdp.models.losses import loss_at
 from fedfdp.privacy.noise.randomness import Seeded
@@ -29,6 +30,8 @@ from fedfdp.runs.config import Config
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.session import Result, Update
 from fedfdp.runs.train import train
+from fedfdp.training.defaults import PublicFacts
+from fedfdp.training.protocols import Members
 
 
 def federation_of(config: Config, *, progress: Say | None = None) -> Federation:
@@ -75,14 +78,14 @@ def pinned(runs: Sequence[Config]) -> list[Config]:
     return found
 
 
-def model_of(config: Config, federation: Federation) -> nn.Module:
+def model_of(config: Config, members: Members) -> nn.Module:
     """The model of a run, before training; it takes what comes out of the features, where there are some."""
-    shape = _inner_shape(config, federation)
-    return config.model.build(input_shape=shape, outputs=federation.outputs, seed=config.seed)
+    shape = _inner_shape(config, members)
+    return config.model.build(input_shape=shape, outputs=members.outputs, seed=config.seed)
 
 
-def _inner_shape(config: Config, federation: Federation) -> tuple[int, ...]:
-    shape = federation.input_shape
+def _inner_shape(config: Config, members: Members) -> tuple[int, ...]:
+    shape = members.input_shape
     return shape if config.features is None else shape_after(config.features.build(), shape)
 
 
@@ -110,6 +113,21 @@ def models_of(config: Config, federation: Federation) -> dict[str, nn.Module]:
     return found
 
 
+def facts_of(config: Config, members: Members) -> PublicFacts:
+    """What the choice of open settings may know of a run."""
+    scaled = config.data.target is not None and not named(config.data.source)
+    return PublicFacts.of(model_of(config, members), members, scaled=scaled, normalised=normalised(config.features))
+
+
+def fitted(config: Config, members: Members) -> Config:
+    """The config with nothing left open: what it leaves out is chosen for these clients, by public facts alone."""
+    shape = _inner_shape(config, members)
+    if config.features is not None:
+        shape = (math.prod(shape),)  # a linear model suits features
+    config = replace(config, model=config.model.fitted(shape, tokens=members.tokens))
+    return config.resolved(facts_of(config, members))
+
+
 def launch(
     config: Config,
     *,
@@ -120,11 +138,11 @@ def launch(
 ) -> Result:
     """Runs a config in this process; with `out` into that folder."""
     engine = find_engine(config.engine)
-    config = config.resolved()
     if resume and out is not None:  # a private range is estimated once
         kept = RunFolder.find(out).config().get("data", {}).get("estimate", {})
         config = _with_ranges(config, kept.get("found", {}), kept.get("found_with", 0.0))
     federation = federation or federation_of(config)
+    config = fitted(config, federation)
     config = _with_ranges(config, federation.found, next((event.sigmas[0] for event in federation.before), 0.0))
     return train(
         model_of(config, federation),

@@ -11,7 +11,7 @@ from typing import Literal
 from fedfdp import algorithms
 from fedfdp.algorithms import Algorithm, algorithm_name, algorithm_settings
 from fedfdp.core.errors import SettingError, nearest, require
-from fedfdp.core.settings import parse, plain
+from fedfdp.core.settings import left_out, parse, plain
 from fedfdp.data.partition import How
 from fedfdp.data.schema import Facts
 from fedfdp.engines import check_engine
@@ -20,7 +20,7 @@ from fedfdp.features import Features
 from fedfdp.models import Model
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.runs.layers import Settings, layered
-from fedfdp.training.budget import resolve_privacy
+from fedfdp.training.defaults import PublicFacts, Settled, settle
 from fedfdp.training.participation import Participation
 from fedfdp.training.server_optimizer import ServerOptimizer
 
@@ -83,7 +83,7 @@ class TopLevel:
 
 @dataclass(frozen=True)
 class Config(TopLevel):
-    """A whole run. One of ε, σ and rounds may be None until `resolved`."""
+    """A whole run. What is left out is None until `resolved`."""
 
     data: Data = field(default_factory=Data)  # which records, and who holds them
     features: Features | None = None  # a fixed map of each record before the model; None: records as they are
@@ -94,13 +94,29 @@ class Config(TopLevel):
     participation: Participation = field(default_factory=Participation)  # who takes part in a round
     flower: Flower | None = None  # across machines: where, with whom, how long to wait
 
-    def resolved(self) -> "Config":
-        """The same config with nothing left open: of ε, σ and rounds the missing one is solved, and all are checked."""
+    def settled(self, facts: PublicFacts | None = None) -> Settled:
+        """What is solved for and chosen of what is left out, with the reasons; all settings are checked."""
         self.algorithm.check_privacy(self.privacy)
         share, before = self.participation.fraction, self.data.before
-        privacy, rounds = resolve_privacy(self.privacy, self.algorithm, self.rounds, share=share, before=before)
-        every = self.eval_every or max(1, math.ceil(rounds / 15))
-        return replace(self, privacy=privacy, rounds=rounds, eval_every=every)
+        return settle(facts, self.algorithm, self.privacy, self.server, self.rounds, share=share, before=before)
+
+    def resolved(self, facts: PublicFacts | None = None) -> "Config":
+        """The same config with nothing left open.
+
+        Of ε, σ and rounds the missing one is solved. The rest is chosen from `facts`; without them it must be given.
+        """
+        s = self.settled(facts)
+        every = self.eval_every or max(1, math.ceil(s.rounds / 15))
+        changes = {"algorithm": s.algorithm, "privacy": s.privacy, "server": s.server, "rounds": s.rounds}
+        return replace(self, **changes, eval_every=every)  # type: ignore[arg-type]
+
+    @property
+    def open(self) -> bool:
+        """Whether something is left out that can only be chosen once the records' sizes are known."""
+        private = {"q", "delta"} if self.privacy is not None else set()
+        fair = {"lr", "server_lam"} if self.privacy is not None else {"lr"}
+        settings = [(self.privacy, private), (self.algorithm, fair), (self.model, {"name"})]
+        return any(left_out(section, name) for section, names in settings for name in names)
 
     def to_dict(self) -> Settings:
         """What TOML holds; the inverse of `from_dict`."""

@@ -27,6 +27,7 @@ SUMMARY, MODEL, LEDGER, IDENTITY = "summary.json", "model.safetensors", "ledger.
 JOINING = "joining.json"  # whether the holders are better off than alone
 OWN = "own"  # the folder of the clients' own models, where a method has them
 PRIVACY_JSON, PRIVACY_PAGE, CLIENTS = "privacy.json", "privacy.md", "clients.json"
+LIVE, STOP, LOCK = "live.json", "stop", ".lock"
 
 Json: TypeAlias = dict[str, Any]  # what a file of JSON or TOML holds
 R = TypeVar("R")
@@ -68,7 +69,7 @@ class RunFolder:
         """Whether summary and model are there."""
         return (self.path / SUMMARY).is_file()
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         """What a finished run came to; a RunError where it is not finished."""
         if not self.finished:
             raise RunError(f"{self.path} is not finished; continue it with: fedfdp run --resume {self.path}")
@@ -85,6 +86,20 @@ class RunFolder:
     def joining(self) -> Json | None:
         """Each holder with the run's model and with its own; None where it was not compared."""
         return self._json(JOINING) if (self.path / JOINING).is_file() else None
+
+    def live(self) -> Json | None:
+        """What the run last said of itself (`runs/live.py`); None in folders of runs that did not."""
+        return self._json(LIVE) if (self.path / LIVE).is_file() else None
+
+    @property
+    def running(self) -> bool:
+        """Whether a process is at work on the run now."""
+        return files.held(self.path / LOCK)
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether the run is to end after the round that it is in."""
+        return (self.path / STOP).exists()
 
     def metrics(self) -> list[Json]:
         """One entry per evaluation; a torn last line, of a run that was killed while writing it, is passed over."""
@@ -154,7 +169,7 @@ class RunFolder:
         """Keeps other processes from writing to the same run."""
         with self.writing(), contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(files.locked(self.path / ".lock", wait=False))
+                stack.enter_context(files.locked(self.path / LOCK, wait=False))
             except BlockingIOError:
                 raise RunError(f"{self.path} is being written by another process; wait for it or stop it") from None
             yield
@@ -172,6 +187,19 @@ class RunFolder:
     def write(self, name: str, content: bytes) -> None:
         """The whole file or nothing."""
         files.write_whole(self.path / name, content)
+
+    def write_live(self, said: Json) -> None:
+        """Replaces what the run says of itself; after a power failure it may be older than the rest."""
+        files.write_whole(self.path / LIVE, json.dumps(said).encode(), sync=False)
+
+    def ask_to_stop(self) -> None:
+        """Asks the run to end after the round that it is in; it can be resumed."""
+        with self.writing():
+            (self.path / STOP).touch()
+
+    def forget_stop(self) -> None:
+        """Takes that back."""
+        (self.path / STOP).unlink(missing_ok=True)
 
     def save_checkpoint(self, progress: object) -> None:
         """Writes all that is needed to go on, with a checksum."""

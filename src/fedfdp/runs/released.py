@@ -71,7 +71,7 @@ def load(
         width = (wanted.widths or {}).get(holder or "", 1.0)
         model = wanted.build(input_shape=inner, outputs=task["outputs"], seed=0, width=width)
     try:
-        model.load_state_dict(_weights(folder.path / MODEL if holder is None else _own_file(folder, holder)))
+        model.load_state_dict(read_weights(folder.path / MODEL if holder is None else _own_file(folder, holder)))
     except RuntimeError as error:
         reason = next((line.strip() for line in str(error).splitlines()[1:]), str(error))
         raise RunError(f"{run} holds the weights of another model than {type(model).__name__}: {reason}") from None
@@ -135,7 +135,8 @@ def _own_file(folder: RunFolder, holder: str) -> Path:
     raise SettingError("--holder", holder, nearest(holder, own))
 
 
-def _weights(path: Path) -> dict[str, Tensor]:
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Weights that a run released, by parameter name."""
     try:
         return safetensors.torch.load_file(path)
     except (OSError, safetensors.SafetensorError) as error:

@@ -10,19 +10,22 @@ import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
 from fedfdp.algorithms import algorithm_name
 from fedfdp.core import weights
-from fedfdp.core.errors import FedFDPError, RunError
+from fedfdp.core.errors import DivergedError, FedFDPError, RunError
+from fedfdp.fairness.metrics import by_class
 from fedfdp.models.learner import Learner
 from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json, RunFolder
-from fedfdp.runs.statement import statement
+from fedfdp.runs.live import Live
+from fedfdp.runs.statement import Statement, statement
 from fedfdp.training.protocols import Accounts
 from fedfdp.training.rounds import Step, Trainer
 
@@ -46,9 +49,17 @@ class Update:
     """What a run tells while it goes on: the finished round, and how much ε is used up so far."""
 
     step: Step  # the round that has just ended
-    epsilon: float | None  # how much the client that spent most has used up so far, for display; None without privacy
+    spent: Callable[[], float | None] = field(repr=False)  # computes `epsilon`
     budget: float | None  # the ε that was allowed; None without privacy
     history: list[dict[str, Any]] = field(repr=False)  # the entries of all evaluations so far
+
+    @cached_property
+    def epsilon(self) -> float | None:
+        """How much the client that spent most has used up so far, for display; None without privacy.
+
+        Computed when it is first read, which may take longer than a round of a small model.
+        """
+        return self.spent()
 
 
 class Session:
@@ -69,6 +80,11 @@ class Session:
 
     def go(self, on_update: Callable[[Update], None] | None) -> Result:
         self._restore()
+        done, rounds = self.trainer.progress.state.round, self.plan.rounds
+        with Live(self.folder, self.members, self.engine, self.accounts, done=done, rounds=rounds) as live:
+            return self._go(on_update, live)
+
+    def _go(self, on_update: Callable[[Update], None] | None, live: Live) -> Result:
         saved = time.monotonic()
         try:
             for step in self.trainer.run():
@@ -80,15 +96,26 @@ class Session:
                     saved = time.monotonic()
                 if on_update is not None:
                     budget = self.plan.privacy.epsilon if self.plan.privacy else None
-                    on_update(Update(step, self._epsilon(final=False), budget, self.history))
+                    on_update(Update(step, partial(self._epsilon, final=False), budget, self.history))
+                live.ended(step)
         except KeyboardInterrupt:
             self._save()
             self._write_statement()
             raise
         state = self.trainer.progress.state
+        if self.trainer.diverged:
+            self._give_up()
         if state.round < self.plan.rounds and not self.plan.algorithm.done(state):
             log.warning("stopped after %s of %s rounds: no client can pay for another", state.round, self.plan.rounds)
         return self._finish()
+
+    def _give_up(self) -> NoReturn:
+        """Ends a run that diverged: what it paid for is stated and kept, and it does not pass for a success."""
+        result, method = self._finish(), self.plan.algorithm
+        kept = f"; kept in {result.folder}" if result.folder else ""
+        rates = f"algorithm.lr = {method.lr:g}: try a tenth of it, or leave it out to have it chosen"
+        clip = f" (and privacy.clip = {self.plan.privacy.clip:g} with it)" if self.plan.privacy else ""
+        raise DivergedError(f"the run diverged: {self.trainer.diverged}{kept}; {rates}{clip}", result)
 
     def _restore(self) -> None:
         if self.folder is None:
@@ -112,16 +139,14 @@ class Session:
         if self.accounts is not None:
             self.accounts.sync()
         clients = step.evaluation.clients
-        entry = {
+        entry: Json = {
             "round": step.round,
             **{name: _finite(value) for name, value in step.evaluation.measures.items()},
             "epsilon": self._epsilon(final=False),
-            "clients": {
-                "loss": [_finite(v) for v in clients.losses.tolist()],
-                "accuracy": [_finite(v) for v in clients.accuracies.tolist()],
-                **{name: [_finite(v) for v in found.tolist()] for name, found in clients.of_outputs.items()},
-            },
+            "clients": {name: [_finite(v) for v in found.tolist()] for name, found in clients.by_client().items()},
         }
+        if (classes := by_class(clients.answers)) is not None:
+            entry["classes"] = classes
         self.history.append(entry)
         if self.folder is not None:
             self.folder.append_metrics(entry)
@@ -137,7 +162,17 @@ class Session:
         if self.accounts is None:
             return None
         self._check_charges(self.accounts)
-        return self.accounts.epsilon() if final else self.accounts.epsilon_so_far()
+        if not final:
+            return self.accounts.epsilon_so_far()
+        made = self._statement() if self._cut_short else None
+        return self.accounts.epsilon() if made is None else made.epsilon
+
+    @property
+    def _cut_short(self) -> bool:
+        """Whether the run ended before its plan did, perhaps for what it showed: then the whole plan is claimed."""
+        state, unable = self.trainer.progress.state, self.engine.unable
+        over = state.round >= self.plan.rounds or self.plan.algorithm.done(state)
+        return not over and len(unable) < len(self.members.names)
 
     def _check_charges(self, accounts: Accounts) -> None:
         """Raises if the ledgers show fewer events than the uploads have: the stated ε would be too low."""
@@ -166,26 +201,32 @@ class Session:
         return Result(model, summary, self.history, self.folder.path if self.folder else None)
 
     def _write_statement(self) -> None:
-        if self.folder is None or self.accounts is None or self.plan.privacy is None:
-            return
+        if self.folder is not None and (made := self._statement()) is not None:
+            self.folder.write(PRIVACY_JSON, made.to_json().encode())
+            self.folder.write(PRIVACY_PAGE, made.to_markdown().encode())
+
+    def _statement(self) -> Statement | None:
+        """What may be claimed now; None without privacy."""
+        if self.accounts is None or self.plan.privacy is None:
+            return None
         self._check_charges(self.accounts)
         facts = self.engine.facts()
-        made = statement(
+        data = self.folder.config().get("data", {}) if self.folder is not None else {}
+        return statement(
             self.plan.algorithm,
             algorithm_name(self.plan.algorithm),
             self.plan.privacy,
             self.accounts,
             dict(zip(self.members.names, self.members.sizes, strict=True)),
             rounds=self.trainer.progress.state.round,
+            planned=self.plan.rounds if self._cut_short else None,
             repeatable=self.plan.repeatable,
-            before=bool(self.members.before),
+            before=self.members.before,
             unit=self.members.unit,
             evaluated=facts.evaluated,
             remarks=facts.remarks,
-            unchecked=tuple(self.folder.config().get("data", {}).get("unchecked", ())),
+            unchecked=tuple(data.get("unchecked", ())),
         )
-        self.folder.write(PRIVACY_JSON, made.to_json().encode())
-        self.folder.write(PRIVACY_PAGE, made.to_markdown().encode())
 
     def _summary(self) -> Json:
         last = {name: value for name, value in self.history[-1].items() if name not in ("round", "epsilon", "clients")}
@@ -195,6 +236,7 @@ class Session:
             "epsilon": self._epsilon(final=True),
             "delta": privacy.delta if privacy else None,
             "rounds": progress.state.round,
+            **({"diverged": self.trainer.diverged} if self.trainer.diverged else {}),
             "seconds": round(progress.seconds, 3),
             "algorithm": algorithm_name(self.plan.algorithm),
             "clients": len(members.names),
@@ -203,6 +245,7 @@ class Session:
             "sigma": privacy.sigma if privacy else None,
             "epsilon_budget": privacy.epsilon if privacy else None,
             "accountant": privacy.accountant if privacy else None,
+            "unit": members.unit,
             "data": f"{members.name} ({remark})" if (remark := self.about.get("remark")) else members.name,
             "task": {  # enough to build the model again without the records
                 "input_shape": list(members.input_shape),

@@ -4,15 +4,18 @@ Every number comes from the ledgers. Nothing is claimed that the ledgers do not 
 """
 
 import dataclasses
+import datetime
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
 from fedfdp.algorithms.base import Algorithm
-from fedfdp.privacy.accounting import caveat, delta_warning
+from fedfdp.privacy.accounting import Event, caveat, delta_warning, find
+from fedfdp.privacy.accounting.events import Adjacency, repeat
 from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.privacy.unit import Unit
 from fedfdp.training.protocols import Accounts
 
 RANGES = "once, before training: counts of the columns' values on a public grid, noised, to estimate ranges from"
@@ -44,6 +47,8 @@ class Statement:
     evaluated: Mapping[str, int] = field(default_factory=dict)  # across machines: evaluations each node answered
     remarks: tuple[str, ...] = ()  # nodes whose ledgers claim another ε: both numbers, which is stated
     unchecked: tuple[str, ...] = ()  # columns whose ranges or categories were read from the records
+    planned: int | None = None  # rounds of the plan, where the run ended before them
+    date: str = field(default_factory=lambda: datetime.date.today().isoformat())  # when it was written
 
     @property
     def epsilon(self) -> float:
@@ -65,6 +70,11 @@ class Statement:
                 "counts by itself. Against anyone who knows the seed there is no privacy at all; a deployment draws "
                 "from the operating system's entropy"
             )
+        if self.planned is not None:
+            found.append(
+                f"the run ended after {self.rounds} of {self.planned} rounds. When a run ends may depend on what it "
+                "showed, so the ε of the whole plan is stated, not only what was spent"
+            )
         if self.unchecked:
             found.append(
                 f"the ranges, categories or classes of {', '.join(self.unchecked)} were read from the records and not "
@@ -78,9 +88,9 @@ class Statement:
         if self.evaluated:
             nodes = ", ".join(f"{client} ({answered} so far)" for client, answered in self.evaluated.items())
             found.append(
-                "the exact test loss and accuracy at every evaluated model left these nodes un-noised, evaluations "
-                f"answered in brackets: {nodes}. Their test records are not protected: what is stated here is for "
-                "training records"
+                "the exact test loss and accuracy at every evaluated model, and the number of test records, left these "
+                f"nodes un-noised, evaluations answered in brackets: {nodes}. Their test records are not protected: "
+                "what is stated here is for training records"
             )
         return found
 
@@ -91,29 +101,54 @@ class Statement:
         return f"Beside the gradient, one batch of a round releases values with noise multipliers {sigmas}. "
 
     @property
-    def _one(self) -> str:
-        return "record" if self.unit == "record" else "person"
+    def _unit(self) -> Unit:
+        return Unit(self.unit)
 
     @property
-    def _unit_in_words(self) -> str:
-        if self.unit == "record":
-            return "one record of one client"
-        return f"one person at one client: all records with one value in column {self.unit}"
+    def guarantee(self) -> str:
+        """What is promised, in one sentence: terminal, page and report say the same."""
+        p = self.privacy
+        return promise(self._unit, self.epsilon, self.epsilon_replace_one, p.delta, p.accountant)
+
+    @property
+    def working(self) -> str:
+        """How it comes about, in a paragraph."""
+        p, one = self.privacy, self._unit.one
+        summed = "" if self._unit.is_record else f"adds up the gradients of each {one} drawn, "
+        return (
+            f"{self.algorithm}, {self.rounds} rounds. In each step a client draws a secret batch (every {one} enters "
+            f"with probability q = {p.q:g}), {summed}cuts each {one}'s gradient to norm C = {p.clip:g}, adds Gaussian "
+            f"noise of σ·C with σ = {p.sigma:g} to the sum, and divides by the expected size of the batch. "
+            f"{self._beside()}All that is released from one batch is accounted as one joint event, and is in the "
+            "client's ledger before the batch is drawn."
+        )
+
+    @property
+    def leaves(self) -> list[str]:
+        """What leaves a client, line by line; names in backticks."""
+        named = [f"`{name}`: {meaning}" for name, meaning in self.released.items()]
+        return [*named, f"the number of its {self._unit.many}, as a public fact"]
 
     @property
     def assumptions(self) -> list[str]:
-        several = SEVERAL_RECORDS if self.unit == "record" else SEVERAL_CLIENTS
-        return [line.format(one=self._one) for line in (*ASSUMPTIONS, *several)]
+        several = SEVERAL_RECORDS if self._unit.is_record else SEVERAL_CLIENTS
+        return [line.format(one=self._unit.one, many=self._unit.many) for line in (*ASSUMPTIONS, *several)]
 
     def to_dict(self) -> dict[str, object]:
-        p, one = self.privacy, self._one
+        p, one = self.privacy, self._unit.one
         return {
+            "date": self.date,
+            "guarantee": self.guarantee,
+            "working": self.working,
+            "leaves": self.leaves,
             "epsilon": self.epsilon,
             "epsilon_replace_one": self.epsilon_replace_one,
             "delta": p.delta,
             "accountant": p.accountant,
-            "unit": self._unit_in_words,
-            "adjacency": f"zero-out of one {one}, the number of {one}s being public; replace-one beside it",
+            "unit": self._unit.in_words,
+            "one": one,
+            "many": self._unit.many,
+            "adjacency": f"zero-out of one {one}, the number of {self._unit.many} being public; replace-one beside it",
             "mechanism": {
                 "name": f"Poisson-subsampled Gaussian: per-{one} clipping, one joint release per batch",
                 "clip": p.clip,
@@ -137,30 +172,22 @@ class Statement:
         return json.dumps(self.to_dict(), indent=2)
 
     def to_markdown(self) -> str:
-        p, one = self.privacy, self._one
-        summed = "" if one == "record" else "adds up the gradients of each person drawn, "
+        promise, _, rest = self.guarantee.partition(" (")
+        subject, _, numbers = promise.partition("ε")
         head = [
             "# Privacy statement",
             "",
-            f"Every {one} of every client is protected with **ε = {self.epsilon:.4f} at δ = {p.delta:g}** "
-            f"(zero-out of one {one}; where one {one} is replaced by another: {_number(self.epsilon_replace_one)}), "
-            f"against a server that sees every upload. Accountant: {p.accountant}. Unit: {self._unit_in_words}.",
+            f"{subject}**ε{numbers}** ({rest}",
             "",
             *[f"> **Warning:** {warning}." for warning in self.warnings],
             "",
             "## Mechanism",
             "",
-            f"{self.algorithm}, {self.rounds} rounds. In each step a client draws a secret batch (every {one} enters "
-            f"with probability q = {p.q:g}), {summed}cuts each {one}'s gradient to norm C = {p.clip:g}, adds Gaussian "
-            f"noise of σ·C with σ = {p.sigma:g} to the sum, and divides by the expected size of the batch. "
-            f"{self._beside()}All that is released from one batch is accounted as one joint event, and is in the "
-            "client's ledger before "
-            "the batch is drawn.",
+            self.working,
             "",
             "## What leaves a client",
             "",
-            *[f"- `{name}`: {meaning}" for name, meaning in self.released.items()],
-            f"- the number of its {one}s, as a public fact",
+            *[f"- {line}" for line in self.leaves],
             "",
             "## Assumptions",
             "",
@@ -172,7 +199,7 @@ class Statement:
             "",
             "## By client",
             "",
-            f"| client | {one}s | ε | ε, replace-one | budget |",
+            f"| client | {self._unit.many} | ε | ε, replace-one | budget |",
             "| --- | ---: | ---: | ---: | ---: |",
         ]
         rows = [
@@ -182,7 +209,21 @@ class Statement:
         ]
         libraries = ", ".join(f"{name} {number}" for name, number in _versions().items())
         remarks = ["", *[f"- {line}" for line in self.remarks]] if self.remarks else []
-        return "\n".join([*head, *rows, *remarks, "", f"Computed with {libraries}.", ""])
+        return "\n".join([*head, *rows, *remarks, "", f"Written on {self.date}, computed with {libraries}.", ""])
+
+
+def _priced(events: Sequence[Event], privacy: DPSGD, adjacency: Adjacency = "zero-out") -> float:
+    accountant = find(privacy.accountant)
+    return accountant.epsilon(accountant.history(events), privacy.delta, adjacency)
+
+
+def promise(unit: Unit, epsilon: float, replace_one: float | None, delta: float, accountant: str) -> str:
+    """The guarantee in one sentence."""
+    return (
+        f"Every {unit.one} of every client is protected with ε = {epsilon:.4f} at δ = {delta:g} (zero-out of one "
+        f"{unit.one}; where one {unit.one} is replaced by another: {_number(replace_one)}), against a server that sees "
+        f"every upload. Accountant: {accountant}. Unit: {unit.in_words}."
+    )
 
 
 def _versions() -> dict[str, str]:
@@ -194,22 +235,24 @@ def _number(value: float | None) -> str:
 
 
 ASSUMPTIONS = (
-    "the number of {one}s of each client is declared and public",
+    "the number of {many} of each client is declared and public",
     "the server sees every upload (no secure aggregation is assumed) and may do with them what it likes",
-    "which {one}s are in a batch stays secret at the client",
+    "which {many} are in a batch stays secret at the client",
 )
 SEVERAL_RECORDS = (
     "a person with several records, or at several clients, is protected for each record and each client separately",
 )
 SEVERAL_CLIENTS = (
-    "a person at several clients is protected at each of them separately: together they may give away what the sum of "
+    "one {one} at several clients is protected at each of them separately: together they may give away what the sum of "
     "their ε allows, with the sum of their δ",
 )
 
 NOT_COVERED = (
     "choosing hyper-parameters by training several times on the same records: every run that was looked at counts",
-    "evaluation on raw records (of all clients in a simulation; across machines, test records of nodes that allow it): "
-    "the measures shown are exact and not private, and records held back for the test are not protected",
+    "evaluation on raw records: the measures shown are exact and not private, and records held back for the test are "
+    "not protected. A simulation measures all of them (losses, accuracies, confusion matrices, each client's own model "
+    "as a reference); across machines a node that allows it gives out its test loss, its accuracy and how many test "
+    "records they are of, and nothing else",
     "what is published besides the uploads and what is made of them",
 )
 
@@ -223,27 +266,32 @@ def statement(
     *,
     rounds: int,
     repeatable: bool,
-    before: bool = False,
+    before: Sequence[Event] = (),
     unit: str = "record",
     evaluated: Mapping[str, int] | None = None,
     remarks: tuple[str, ...] = (),
     unchecked: tuple[str, ...] = (),
+    planned: int | None = None,
 ) -> Statement:
-    """The statement of what these clients' ledgers show; `before`: ranges were estimated from their records too.
+    """The statement of what these clients' ledgers show; `before`: of ranges estimated from their records.
 
     `evaluated`: across machines, which nodes gave out measures of their raw test records, and how often.
     `unchecked`: columns whose ranges or categories were read from the records.
+    `planned`: rounds of the plan of a run that ended before them. The ε of all of them is stated then, or the budget if
+    that is less: that a run ends may depend on its releases, too.
     """
+    plan = () if planned is None else (*before, *repeat(algorithm.events(None, privacy), planned))
     accounts = []
     for client, count in records.items():
         ledger = book.ledger(client)
-        other = ledger.epsilon("replace-one")
-        accounts.append(
-            Account(client, count, ledger.epsilon(), other if math.isfinite(other) else None, ledger.budget)
-        )
+        spent, other = ledger.epsilon(), ledger.epsilon("replace-one")
+        if plan:
+            spent = max(spent, min(_priced(plan, privacy), ledger.budget or math.inf))
+            other = max(other, _priced(plan, privacy, "replace-one"))
+        accounts.append(Account(client, count, spent, other if math.isfinite(other) else None, ledger.budget))
     released = {**({"ranges": RANGES} if before else {}), **algorithm.released()}
     beside = algorithm.joint_event(privacy).sigmas[1:]
     shown = {} if evaluated is None else evaluated
     return Statement(
-        name, privacy, rounds, tuple(accounts), released, beside, repeatable, unit, shown, remarks, unchecked
+        name, privacy, rounds, tuple(accounts), released, beside, repeatable, unit, shown, remarks, unchecked, planned
     )

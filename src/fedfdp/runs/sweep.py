@@ -4,7 +4,6 @@ A worker only reports how far it is; results are read from the run folders.
 """
 
 import multiprocessing
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Literal
 
 from fedfdp.core.errors import FedFDPError
 from fedfdp.fairness.metrics import METRICS
+from fedfdp.native.threads import cores
 from fedfdp.runs.build import pinned
 from fedfdp.runs.config import Config
 from fedfdp.runs.session import Update
@@ -23,12 +23,12 @@ from fedfdp.runs.store import Store
 from fedfdp.runs.tracking import Track, tracker
 
 State = Literal["found", "started", "running", "done", "failed"]
-SECONDS_BETWEEN_WORDS = 0.3
+SECONDS_BETWEEN_REPORTS = 0.3
 
 
 @dataclass(frozen=True)
-class Word:
-    """A progress report of one run of a sweep."""
+class RunProgress:
+    """How far one run of a sweep is."""
 
     run: str
     state: State
@@ -38,47 +38,42 @@ class Word:
     message: str = ""
 
 
-def default_jobs() -> int:
-    """As many runs at once as this process has cores."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def sweep(
     configs: Sequence[Config],
     store: Store,
     *,
     jobs: int | None = None,
     log: str | None = None,
-    watch: Callable[[Word], None] = lambda word: None,
+    watch: Callable[[RunProgress], None] = lambda progress: None,
 ) -> dict[Path, str]:
     """Runs what is not done yet, `jobs` at a time. Returns which runs failed and why; the others are in the store."""
     waiting: deque[Config] = deque()
     for path, config in {store.path(c): replace(c, threads=1) for c in pinned(configs)}.items():
         if store.finished(config):
-            watch(Word(path.name, "found", config.rounds or 0, config.rounds or 0))
+            watch(RunProgress(path.name, "found", config.rounds or 0, config.rounds or 0))
         else:
             waiting.append(config)
     failed: dict[Path, str] = {}
     workers: dict[Connection, _Worker] = {}
     try:
         while waiting or workers:
-            while waiting and len(workers) < (jobs or default_jobs()):
+            while waiting and len(workers) < (jobs or cores()):
                 worker = _Worker.start(store.root, log)
                 workers[worker.connection] = worker
                 watch(worker.give(waiting.popleft()))
             for connection in wait(list(workers)):
                 assert isinstance(connection, Connection)
                 worker = workers[connection]
-                word = worker.hear()
-                if word.state in ("done", "failed"):
-                    if word.state == "failed":
-                        failed[store.path(worker.config)] = word.message
+                progress = worker.receive()
+                if progress.state in ("done", "failed"):
+                    if progress.state == "failed":
+                        failed[store.path(worker.config)] = progress.message
                     if waiting and worker.process.is_alive():
-                        watch(word)
-                        word = worker.give(waiting.popleft())
+                        watch(progress)
+                        progress = worker.give(waiting.popleft())
                     else:
                         workers.pop(connection).stop()
-                watch(word)
+                watch(progress)
     finally:
         for worker in workers.values():
             worker.stop()
@@ -101,20 +96,20 @@ class _Worker:
         there.close()
         return cls(process, here)
 
-    def give(self, config: Config) -> Word:
+    def give(self, config: Config) -> RunProgress:
         self.config = config
         self.connection.send(config)
-        return Word(Store(Path()).path(config).name, "started", 0, config.rounds or 0)
+        return RunProgress(Store(Path()).path(config).name, "started", 0, config.rounds or 0)
 
-    def hear(self) -> Word:
+    def receive(self) -> RunProgress:
         try:
-            word: Word = self.connection.recv()
+            progress: RunProgress = self.connection.recv()
         except (EOFError, ConnectionError):
             self.process.join()
             name = Store(Path()).path(self.config).name
             reason = f"its process ended with code {self.process.exitcode}"
-            return Word(name, "failed", message=f"{reason}; the same command goes on from its checkpoint")
-        return word
+            return RunProgress(name, "failed", message=f"{reason}; the same command goes on from its checkpoint")
+        return progress
 
     def stop(self) -> None:
         """Closes the connection, on which the worker saves its run and ends."""
@@ -136,9 +131,9 @@ def _work(connection: Connection, root: Path, log: str | None) -> None:
                     store.complete(config, _Reporter(connection, name, track))
                 summary = store.run(config).summary()
                 rounds = summary["rounds"]
-                connection.send(Word(name, "done", rounds, rounds, _headline(summary)))
+                connection.send(RunProgress(name, "done", rounds, rounds, _headline(summary)))
             except FedFDPError as error:
-                connection.send(Word(name, "failed", message=str(error)))
+                connection.send(RunProgress(name, "failed", message=str(error)))
     except (EOFError, ConnectionError, KeyboardInterrupt):
         return
 
@@ -156,13 +151,13 @@ class _Reporter:
     def __call__(self, update: Update) -> None:
         self.track(update)
         now = time.monotonic()
-        if now - self.last < SECONDS_BETWEEN_WORDS:
+        if now - self.last < SECONDS_BETWEEN_REPORTS:
             return
         self.last = now
         seen = update.history[-1] if update.history else {}
         step = update.step
         try:
-            word = Word(self.name, "running", step.round, step.rounds, _headline(seen))
-            self.connection.send(word)
+            progress = RunProgress(self.name, "running", step.round, step.rounds, _headline(seen))
+            self.connection.send(progress)
         except (ConnectionError, OSError):
             raise KeyboardInterrupt from None

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from fedfdp.core.errors import RunError, SettingError, nearest
 from fedfdp.runs.folder import RunFolder
-from fedfdp.runs.tracking import flat
+from fedfdp.runs.tracking import flat, recalls
 
 FORMATS = ("csv", "parquet")
 
@@ -21,8 +21,9 @@ def history_rows(runs: list[RunFolder]) -> list[dict[str, object]]:
     for run in runs:
         settings = {name: value for name, value in flat(run.config()).items() if not isinstance(value, list)}
         for entry in run.metrics():
-            numbers = {name: value for name, value in entry.items() if name != "clients"}
-            rows.append({"run": run.path.name, **numbers, **{f"config.{k}": v for k, v in settings.items()}})
+            numbers = {name: value for name, value in entry.items() if name not in ("clients", "classes")}
+            measured = numbers | recalls(entry)
+            rows.append({"run": run.path.name, **measured, **{f"config.{k}": v for k, v in settings.items()}})
     return rows
 
 

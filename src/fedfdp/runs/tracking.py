@@ -1,6 +1,7 @@
 """A run's metrics to TensorBoard or MLflow while it goes on. Both are optional; the run folder needs neither."""
 
 import importlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from fedfdp.runs.session import Update
 KINDS = ("tensorboard", "mlflow")
 MODULES = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow"}
 Track = Callable[[Update], None]
+_FOREIGN = re.compile(r"[^\w\-. ]")
 
 
 def check_tracking(kind: str | None) -> None:
@@ -63,11 +65,20 @@ def flat(settings: Mapping[str, object], above: str = "") -> dict[str, object]:
     return found
 
 
+def recalls(entry: Mapping[str, object]) -> dict[str, float]:
+    """The recall of each class that has one, as `recall/NAME`; signs that a tracker may not take become `_`."""
+    classes = entry.get("classes")
+    if not isinstance(classes, Mapping):
+        return {}
+    named = zip(classes["names"], classes["recall"], strict=True)
+    return {f"recall/{_FOREIGN.sub('_', name)}": value for name, value in named if value is not None}
+
+
 def _each(log: Callable[[str, float, int], object]) -> Track:
     def track(update: Update) -> None:
         if update.step.evaluation is not None and update.history:
             entry = update.history[-1]
-            for name, value in numbers(entry).items():
+            for name, value in (numbers(entry) | recalls(entry)).items():
                 log(name, value, entry["round"])
 
     return track

@@ -17,6 +17,7 @@ from torch import nn
 
 from fedfdp.algorithms import Algorithm, FedFDP, algorithm_settings
 from fedfdp.algorithms.parts import Parts, check_nested, in_parts
+from fedfdp.core import weights
 from fedfdp.core.errors import RunError, SettingError, nearest, require
 from fedfdp.core.identity import examine
 from fedfdp.core.records import digest
@@ -27,12 +28,12 @@ from fedfdp.engines import EngineFactory, find_engine
 from fedfdp.engines.local import LocalEngine
 from fedfdp.fairness.metrics.outputs import OfOutputs
 from fedfdp.fairness.performance import Performance
-from fedfdp.features import Features, about, as_map, whole
+from fedfdp.features import Features, about, as_map, normalised, whole
 from fedfdp.features.mapped import digest_of, mapped
 from fedfdp.models import check_output
 from fedfdp.models.learner import Learner
 from fedfdp.models.losses import LossFunction, check_loss, task_for
-from fedfdp.native.threads import allowed_threads, forked
+from fedfdp.native.threads import allowed_threads, cores, forked
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import FRESH, STREAMS, Seeded
@@ -41,7 +42,7 @@ from fedfdp.runs.arguments import check_arguments
 from fedfdp.runs.assemble import Started, carry_out
 from fedfdp.runs.folder import LEDGER
 from fedfdp.runs.session import Result, Update
-from fedfdp.training.budget import resolve_privacy
+from fedfdp.training.defaults import PublicFacts, settle
 from fedfdp.training.evaluation import LocalEvaluator
 from fedfdp.training.participation import Participation
 from fedfdp.training.protocols import Engine
@@ -49,6 +50,7 @@ from fedfdp.training.rounds import Plan
 from fedfdp.training.server_optimizer import ServerOptimizer
 
 MOST_THREADS = 16
+SMALL_WORK = 4e6  # records of a round times weights
 
 
 def train(
@@ -79,15 +81,16 @@ def train(
 ) -> Result:
     """Trains `model` across the clients of `federation`; the model that is passed in stays as it is.
 
-    With `privacy`, one of its ε and σ or `rounds` may be left out.
+    What is left out is chosen from public facts (docs/planning.md): `privacy=DPSGD(epsilon=3.0)` is enough. Of ε, σ and
+    `rounds` the one that is left out is solved for. A run that diverges raises `DivergedError`, with its result.
 
     Args:
         model: any `torch.nn.Module` that takes such records; only parameters that require a gradient are trained.
         federation: the clients and their records.
         algorithm: the method; None: `FedFDP()`.
         privacy: the private step and its budget; None: no privacy.
-        rounds: how many; None: as many as the budget allows.
-        server: an optimiser or averaged weights on top of the method; None: neither.
+        rounds: how many; None: as many as ε and σ allow, or chosen if only ε is given.
+        server: an optimiser or averaged weights on top of the method; None: chosen if `lr` is left out.
         participation: who takes part in a round; None: everyone.
         features: a fixed map of each record by itself that comes before `model`: a name, a `fedfdp.Features`, or a
             module, which is frozen; None: none.
@@ -104,7 +107,7 @@ def train(
             function that is called as `LocalEngine` is, and gives an `Engine`.
         fused: whether many clients are computed in one pass; False is slower, and the same but for rounding.
         device: "cpu", "cuda" or "auto".
-        threads: None: one per core.
+        threads: None: one per core, or one in all where there is little to compute.
         out: the folder that keeps the run; None: nothing is written.
         resume: continues the run in `out`, to the same bits.
         config: what that folder keeps as the run's settings; None: those given here.
@@ -127,8 +130,16 @@ def train(
     participation = participation or Participation()
     factory = find_engine(engine or "local") if engine is None or isinstance(engine, str) else engine
     algorithm.check_privacy(privacy)
-    share = participation.fraction
-    privacy, rounds = resolve_privacy(privacy, algorithm, rounds, share=share, before=federation.before)
+    settled = settle(
+        PublicFacts.of(model, federation, normalised=normalised(features)),
+        algorithm,
+        privacy,
+        server,
+        rounds,
+        share=participation.fraction,
+        before=federation.before,
+    )
+    algorithm, privacy, server, rounds = settled.algorithm, settled.privacy, settled.server, settled.rounds
     eval_every = eval_every or max(1, math.ceil(rounds / 15))
     classes = federation.classes
     untouched, model = model, copy.deepcopy(model)
@@ -200,7 +211,7 @@ def train(
         config=config or settings,
         out=None if out is None else Path(out),
         resume=resume,
-        threads=allowed_threads(threads) or default_threads(),
+        threads=allowed_threads(threads) or _threads_for(learner, federation, algorithm, privacy),
         on_update=on_update,
         about=about(features),
     )
@@ -286,8 +297,13 @@ def default_threads() -> int:
     """One per core of this process, up to where small batches stop gaining; OMP_NUM_THREADS has the last word."""
     if "OMP_NUM_THREADS" in os.environ or forked():
         return torch.get_num_threads()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MOST_THREADS)
+    return min(cores(), MOST_THREADS)
+
+
+def _threads_for(learner: Learner, federation: Federation, algorithm: Algorithm, privacy: DPSGD | None) -> int:
+    """One for a small model on small batches, where waiting for each other costs threads more than they save."""
+    records = privacy.q * sum(len(client.train) for client in federation.clients) if privacy else algorithm.batch_size
+    return 1 if records * weights.size(learner.initial()) < SMALL_WORK else default_threads()
 
 
 def _device(name: str) -> str:

@@ -6,13 +6,12 @@ Reads a run and changes nothing in it. Where the records are not the run's own, 
 from dataclasses import replace
 from pathlib import Path
 
-import safetensors.torch
-
 from fedfdp.core.errors import RunError
 from fedfdp.core.records import Weights, digest
 from fedfdp.runs import config as configs
 from fedfdp.runs.build import federation_of, inner_of, model_of
 from fedfdp.runs.folder import MODEL, RunFolder
+from fedfdp.runs.released import read_weights
 from fedfdp.theory.estimates import RECORDS, Estimates, estimate
 
 
@@ -36,10 +35,7 @@ def estimates_of(path: Path, *, records: int = RECORDS, clip: float | None = Non
     identity = folder.identity()
     if identity["data"] != federation.fingerprint() or identity["weights"] != digest(first):
         raise RunError(f"{path} was made of other records or a model of another make; estimate on the same ones")
-    try:
-        final = safetensors.torch.load_file(folder.path / MODEL)
-    except (OSError, safetensors.SafetensorError) as error:
-        raise RunError(f"{folder.path / MODEL} cannot be read: {error}; run it anew elsewhere") from None
+    final = read_weights(folder.path / MODEL)
     privacy = config.privacy
     if privacy is not None and clip is not None:
         privacy = replace(privacy, clip=clip)

@@ -3,6 +3,7 @@
 It reads raw records. In a simulation that is a measurement; across machines each holder decides whether to answer.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -13,37 +14,58 @@ from torch import Tensor
 from fedfdp.core.records import Weights
 from fedfdp.data import ClientData, Federation
 from fedfdp.data.shard import inputs_at
-from fedfdp.fairness.metrics import ClientResults
+from fedfdp.fairness.metrics import Answers, ClientResults
 from fedfdp.fairness.performance import Performance
 from fedfdp.models.learner import Learner
+from fedfdp.training.alone import alone, cheap
 from fedfdp.training.protocols import NOBODY, Own
 
 BATCH = 256  # records that fit in a core's cache: larger batches are slower
+MOST_KEPT = 50_000_000  # numbers that a model answers with; where there are more, answers are not kept
 
 
 class LocalEvaluator:
-    """Judges weights on the test or training records of a federation."""
+    """Judges weights on the test or training records of a federation.
 
-    def __init__(self, learner: Learner, federation: Federation, performance: Performance | None = None) -> None:
+    `answers`: whether the answers themselves are kept too, for the metrics of all test records together.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        federation: Federation,
+        performance: Performance | None = None,
+        *,
+        answers: bool = True,
+    ) -> None:
         self.learner, self.federation = learner, federation
         self.performance = performance or Performance()
         self.shares: NDArray[np.float64] = np.asarray(federation.shares, dtype=np.float64)
+        tested = sum(len(client.test) for client in federation.clients)
+        kinds = {(part.labels, part.outputs) for part in map(federation.part, federation.names)}
+        self.answers = answers and 0 < tested * federation.outputs <= MOST_KEPT and len(kinds) == 1
+        self._constant: NDArray[np.float64] | None = None
 
     def test(self, weights: Weights, own: Own = NOBODY) -> ClientResults:
-        return self._each(weights, own, [client.test.index for client in self.federation.clients])
+        return self._each(weights, own, [client.test.index for client in self.federation.clients], self.answers)
 
     def train(self, weights: Weights, own: Own = NOBODY) -> ClientResults:
-        return self._each(weights, own, [client.train.index for client in self.federation.clients])
+        return self._each(weights, own, [client.train.index for client in self.federation.clients], answers=False)
 
-    def _each(self, weights: Weights, own: Own, indices: list[Tensor]) -> ClientResults:
+    def alone(self) -> Mapping[str, NDArray[np.float64]]:
+        """What each client's own model reaches; nothing where that would take long."""
+        one_model = self.answers and self.learner.first is None
+        return alone(self.federation) if one_model and cheap(self.learner, self.federation) else {}
+
+    def _each(self, weights: Weights, own: Own, indices: list[Tensor], answers: bool) -> ClientResults:
         """All clients in one pass, or each by itself where they have models of their own."""
         if not own and self.learner.first is None:
-            return self._judge(weights, indices)
+            return self._judge(weights, indices, answers)
         found = []
         for client, index in zip(self.federation.clients, indices, strict=True):
             learner = self.learner.of(client.name)
             whole = learner.whole(own.get(client.name, weights))
-            found.append(self._judge(whole, [index], learner, self.federation.part(client.name), (client,)))
+            found.append(self._judge(whole, [index], answers, learner, self.federation.part(client.name), (client,)))
         return replace(
             found[0],
             losses=np.array([result.losses[0] for result in found]),
@@ -51,49 +73,81 @@ class LocalEvaluator:
             records=np.array([result.records[0] for result in found]),
             shares=self.shares,
             of_outputs={name: np.array([r.of_outputs[name][0] for r in found]) for name in found[0].of_outputs},
+            answers=_joined([result.answers for result in found]),
         )
 
     def _judge(
         self,
         weights: Weights,
         indices: list[Tensor],
+        answers: bool,
         learner: Learner | None = None,
         pool: Federation | None = None,
         clients: tuple[ClientData, ...] | None = None,
     ) -> ClientResults:
         """These records of these clients; of all, in the federation's own pool, where nothing else is said."""
-        learner, pool = learner or self.learner, pool or self.federation
+        learner, pool, clients = learner or self.learner, pool or self.federation, clients or self.federation.clients
         records = np.array([len(index) for index in indices], dtype=np.int64)
         rows, owner = torch.cat(indices), torch.repeat_interleave(torch.arange(len(indices)), torch.from_numpy(records))
         loss = torch.zeros(len(indices), dtype=torch.float64)
         right = torch.zeros(len(indices), dtype=torch.float64)
+        wanted = answers or bool(self.performance.functions(pool.classes))
+        outputs = []
         for part in torch.split(torch.arange(len(rows)), BATCH):
             x, y = inputs_at(pool.x, rows[part]), pool.y[rows[part]]
-            losses, correct = learner.judge(weights, x, y)
+            losses, correct, output = learner.judge(weights, x, y)
             loss.index_add_(0, owner[part], losses.double().cpu())
             right.index_add_(0, owner[part], correct.double().cpu())
+            if wanted:
+                outputs.append(output.cpu())
         with np.errstate(invalid="ignore"):
             means = loss.numpy() / records, right.numpy() / records
-        measured = self._measured(weights, indices, learner, pool, clients or self.federation.clients)
-        return ClientResults(*means, records, self.shares, self.performance.name, measured)
+        whole = torch.cat(outputs) if outputs else torch.empty(0, pool.outputs)
+        measured = self._measured(whole, indices, pool, clients)
+        kept = self._answers(whole, rows, owner, pool) if answers else None
+        return ClientResults(*means, records, self.shares, self.performance.name, measured, answers=kept)
+
+    def _answers(self, outputs: Tensor, rows: Tensor, owner: Tensor, pool: Federation) -> Answers:
+        """Probabilities of classes, or values in the target's own unit, beside the targets."""
+        if self._constant is None:
+            self._constant = _constant(self.federation)
+        targets = pool.y[rows]
+        if pool.classes is not None:
+            found = outputs.double().softmax(-1)
+        else:
+            found = pool.in_own_unit(outputs.double()).reshape(len(rows), -1)
+            targets = pool.in_own_unit(targets.double()).reshape(len(rows), -1)
+        return Answers(found.numpy(), targets.numpy(), owner.numpy(), self._constant, pool.labels)
 
     def _measured(
-        self,
-        weights: Weights,
-        indices: list[Tensor],
-        learner: Learner,
-        pool: Federation,
-        clients: tuple[ClientData, ...],
+        self, outputs: Tensor, indices: list[Tensor], pool: Federation, clients: tuple[ClientData, ...]
     ) -> dict[str, NDArray[np.float64]]:
         """Every metric of outputs, client by client; NaN for one without records."""
-        classes = pool.classes
-        found = {name: np.full(len(indices), np.nan) for name in self.performance.functions(classes)}
-        for i, (client, index) in enumerate(zip(clients, indices, strict=True)):
-            if not found or not len(index):
-                continue
-            batches = [inputs_at(pool.x, part) for part in torch.split(index, BATCH)]
-            parts = [learner.outputs(weights, batch).cpu() for batch in batches]
-            values = self.performance.measure(client.name, torch.cat(parts), pool.y[index], classes)
-            for name, value in values.items():
-                found[name][i] = value
+        found = {name: np.full(len(indices), np.nan) for name in self.performance.functions(pool.classes)}
+        if not found:
+            return found
+        parts = torch.split(outputs, [len(index) for index in indices])
+        for i, (client, index, part) in enumerate(zip(clients, indices, parts, strict=True)):
+            if len(index):
+                values = self.performance.measure(client.name, part, pool.y[index], pool.classes)
+                for name, value in values.items():
+                    found[name][i] = value
         return found
+
+
+def _constant(data: Federation) -> NDArray[np.float64]:
+    """The best answer that looks at no record: the training records' most frequent class, or their targets' means."""
+    targets = torch.cat([client.train.y[client.train.index] for client in data.clients])
+    if data.classes is not None:
+        return np.array(float(torch.bincount(targets, minlength=data.classes).argmax()))
+    return data.in_own_unit(targets.double()).reshape(len(targets), -1).mean(0).numpy()
+
+
+def _joined(parts: list[Answers | None]) -> Answers | None:
+    """The answers of clients that were judged one by one."""
+    known = [part for part in parts if part is not None]
+    if not known:
+        return None
+    owner = np.repeat(np.arange(len(known)), [len(part) for part in known])
+    outputs, targets = (np.concatenate([getattr(p, name) for p in known]) for name in ("outputs", "targets"))
+    return Answers(outputs, targets, owner, known[0].constant, known[0].names)

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from fedfdp.core.errors import require
+from fedfdp.core.kinds import check_kinds
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Participation:
     staleness: float = 0.5  # how much less late replies count: (1 + age)^(−staleness)
 
     def __post_init__(self) -> None:
+        check_kinds(self, "participation")
         some = 0 < self.fraction <= 1
         require(some, "participation.fraction", self.fraction, "in (0, 1]", "1 asks every client in every round")
         for name in ("dropout", "stragglers"):

@@ -4,10 +4,13 @@ An engine of your own derives from `Engine`. Nothing here computes.
 """
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedfdp.algorithms.base import Broadcast, Upload
 from fedfdp.core.records import Weights
@@ -85,6 +88,9 @@ class Accounts(Protocol):
     def epsilon_so_far(self) -> float:
         """How much the client that spent most has used up, for display after every round; never a number to claim."""
 
+    def used(self) -> Mapping[str, float]:
+        """`epsilon_so_far` of each client; a client that is not in it has spent nothing."""
+
     def charged(self) -> int:
         """Events charged so far, over all clients. It only ever grows."""
 
@@ -103,6 +109,9 @@ class Evaluator(Protocol):
     def train(self, weights: Weights, own: Own = NOBODY) -> ClientResults:
         """On the training records."""
 
+    def alone(self) -> Mapping[str, NDArray[np.float64]]:
+        """By the metric's name: what each client's own model reaches, as far as it is known here."""
+
 
 @dataclass(frozen=True)
 class EngineFacts:
@@ -111,6 +120,15 @@ class EngineFacts:
     summary: Mapping[str, object] = field(default_factory=dict)  # more entries of the summary
     evaluated: Mapping[str, int] = field(default_factory=dict)  # evaluations on raw test records, by client
     remarks: tuple[str, ...] = ()  # lines of the statement: where the numbers of two sides differ
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a client elsewhere stands in the run."""
+
+    state: Literal["here", "asked", "late", "refused", "left out", "out of budget", "missing"]
+    why: str = ""
+    round: int | None = None  # of its last answer, counted from 1
 
 
 @runtime_checkable
@@ -122,6 +140,10 @@ class Engine(Protocol):
     saves_every_round: bool = False  # True if repeating a round costs more than a checkpoint
     keeps_memories: bool = True  # False where what clients remember, their own models too, stays with them
     charges_here: bool = True  # False where clients elsewhere keep their ledgers, and say what they have spent
+    standing: Mapping[str, Standing] = MappingProxyType({})  # of clients elsewhere
+    quorum: int | None = None  # clients that a round needs; None where all of them are here
+    # Called by an engine that waits for clients, while it waits and when something has changed. It may end the run.
+    listener: Callable[[], None] | None = None
 
     @abstractmethod
     def round(

@@ -3,6 +3,7 @@
 It knows neither files nor screens: it yields what happened, and all it remembers is one record that can be put back.
 """
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,8 @@ from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.training.participation import Participation
 from fedfdp.training.protocols import Engine, Evaluator, Members
 from fedfdp.training.server_optimizer import ServerMemory, ServerOptimizer
+
+DIVERGED = 20.0  # the multiple of the first test loss at which a run is given up
 
 State = TypeVar("State", bound=ServerState)
 Memory = TypeVar("Memory")
@@ -84,8 +87,10 @@ class Trainer:
         self.plan, self.members, self.engine, self.evaluator = plan, members, engine, evaluator
         # Replaced whole after every round: an interrupt never finds half of one.
         self.progress: Progress[ServerState, object, Upload] = Progress(state)
+        self.start = state.weights
         self.evaluating = 0.0  # seconds of the run that were spent on evaluation
         self.events = 0  # released by clients since this trainer was made; ledgers must show as many
+        self.diverged = ""  # why the run cannot go on
 
     @property
     def released(self) -> Weights:
@@ -98,15 +103,18 @@ class Trainer:
         method = self.plan.algorithm
         if not method.personal or not self.engine.keeps_memories:
             return {}
-        return {name: method.holds(self.released, memory) for name, memory in self.progress.memories.items()}
+        released = self.released
+        return {name: method.holds(released, memory) for name, memory in self.progress.memories.items()}
 
     def run(self) -> Iterator[Step]:
-        """Yields rounds until all are done, the method says it is done, or no client can pay for another."""
+        """Yields rounds until all are done, the method says so, the run diverges, or no client can pay for another."""
         while self.progress.state.round < self.plan.rounds and not self.plan.algorithm.done(self.progress.state):
             step = self.round()
             if step is None:
                 return
             yield step
+            if self.diverged:
+                return
 
     def round(self) -> Step | None:
         """One round; None, and nothing changed, if no client can pay for it."""
@@ -155,16 +163,21 @@ class Trainer:
         self.progress = Progress(state, server, memories, tuple(late), seconds)
 
         # Evaluate.
-        last = done == plan.rounds or method.done(state)
+        self.diverged = "" if w.all_finite(weights) else f"in round {done} the weights are no longer numbers"
+        last = done == plan.rounds or method.done(state) or bool(self.diverged)
         evaluation = self.evaluate(last=last) if evaluates or last else None
         return Step(done, plan.rounds, used, evaluation)
 
     def evaluate(self, *, last: bool) -> Evaluation:
-        """Measures on the clients' test records, and at the end Ψ on their training records too."""
+        """Measures on the clients' test records; at the end also Ψ on their training records, and each one alone."""
         start = time.perf_counter()
         judged: tuple[Any, ...] = (self.released, own) if (own := self.own) else (self.released,)
         results = self.evaluator.test(*judged)
+        if last:
+            results = replace(results, of_outputs={**results.of_outputs, **self.evaluator.alone()})
         found = measures(results)
+        self._judge(found["loss"], known=bool(results.records.sum()))
+        last = last or bool(self.diverged)
         if local := self.engine.local_losses:
             shares = dict(zip(self.members.names, results.shares.tolist(), strict=True))
             with np.errstate(over="ignore", invalid="ignore"):
@@ -175,6 +188,18 @@ class Trainer:
         self.evaluating += took
         self.progress = replace(self.progress, seconds=self.progress.seconds + took)
         return Evaluation(found, results)
+
+    def _judge(self, loss: float, *, known: bool) -> None:
+        """Notes a model that is far worse than the one that training began with. `known`: there are test records."""
+        classes, after = self.members.classes, f"after round {self.progress.state.round}"
+        if not known or self.diverged:
+            return
+        if not math.isfinite(loss):
+            self.diverged = f"{after} the test loss is no longer a number"
+        elif loss > DIVERGED * (math.log(classes) if classes else 1.0):  # else it cannot be that much worse
+            first = math.log(classes) if classes else measures(self.evaluator.test(self.start))["loss"]
+            if loss > DIVERGED * first:
+                self.diverged = f"{after} the test loss is {loss:.3g}, and it began at {first:.3g}"
 
     def progress_type(self) -> type[Progress[ServerState, object, Upload]]:
         """What a checkpoint is read back as: `Progress` of the method's own records."""

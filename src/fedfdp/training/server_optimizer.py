@@ -7,6 +7,7 @@ import torch
 
 from fedfdp.core import weights as w
 from fedfdp.core.errors import require
+from fedfdp.core.kinds import check_kinds
 from fedfdp.core.records import Weights
 
 
@@ -24,24 +25,26 @@ class ServerMemory:
 class ServerOptimizer:
     """An optimiser of the aggregated update (Reddi et al., 2021), and an exponential average as the released model."""
 
-    optimizer: Literal["none", "momentum", "adam"] = "none"  # none takes the method's weights as they are
+    optimizer: Literal["none", "momentum", "adam"] = None  # type: ignore[assignment]  # none: the weights as they are
     lr: float = 1.0  # step size of the optimiser
     momentum: float = 0.9  # β₁ of the first moment
     beta2: float = 0.99  # β₂ of adam's second moment
     tau: float = 1e-3  # what adam adds to the root of the second moment
-    average: float = 0.0  # decay of the running average that is released; 0: the last weights are released
+    average: float = None  # type: ignore[assignment]  # decay of the average that is released; 0: the last weights
 
     def __post_init__(self) -> None:
+        check_kinds(self, "server")
         require(self.lr > 0, "server.lr", self.lr, "a step size above 0", "1 takes the clients' mean as it is")
         require(self.tau > 0, "server.tau", self.tau, "above 0", "1e-3 is usual")
         for name in ("momentum", "beta2", "average"):
             value = getattr(self, name)
-            require(0 <= value < 1, f"server.{name}", value, "at least 0, below 1", "0 switches it off")
+            fits = value is None or 0 <= value < 1
+            require(fits, f"server.{name}", value, "at least 0, below 1", "0 switches it off")
 
     def step(self, before: Weights, aggregated: Weights, memory: ServerMemory) -> tuple[Weights, ServerMemory]:
         """The new global weights, from the old ones and what the method made of the clients' updates."""
         first, second, after = memory.first, memory.second, aggregated
-        if self.optimizer != "none":
+        if self.optimizer in ("momentum", "adam"):
             delta = w.subtract(aggregated, before)
             first = first or w.zeros_like(before)
             if self.optimizer == "momentum":

@@ -16,17 +16,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedfdp.core.errors import FedFDPError, RunError
+from fedfdp.native.threads import cores
 from fedfdp.runs.build import pinned
 from fedfdp.runs.config import Config
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.session import Update
 from fedfdp.runs.store import Store
-from fedfdp.runs.sweep import default_jobs
 from fedfdp.tuning.grid import Candidate
 from fedfdp.tuning.pareto import Outcome, ranked
 
 ETA = 3
 RUNGS = 3
+FIRST_RUNG = 20  # rounds, the least that candidates are compared after: earlier, all that shows is how they start
+SHORT, SEEDS = 200, 3  # runs of at most so many rounds are compared by the mean over so many seeds: noise is large
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What `hear` is told: one candidate has reached a rung, or failed there, and then `outcome` is None."""
+class RungReport:
+    """What `on_report` is told: one candidate has reached a rung, or failed there, and then `outcome` is None."""
 
     rung: int
     of: int
@@ -55,8 +57,8 @@ class _RungReached(KeyboardInterrupt):
 
 
 def rungs(rounds: int, *, eta: int = ETA, count: int = RUNGS) -> list[int]:
-    """The rounds after which candidates are compared: R/η², R/η and R, or fewer where R is small."""
-    levels = min(count - 1, int(math.log(rounds, eta) + 1e-9))
+    """The rounds after which candidates are compared: R/η², R/η and R, none of them before `FIRST_RUNG`."""
+    levels = max(0, min(count - 1, int(math.log(rounds / FIRST_RUNG, eta) + 1e-9)))
     unit = rounds // eta**levels
     return [unit * eta**level for level in range(levels)] + [rounds]
 
@@ -67,17 +69,17 @@ def tune(
     *,
     eta: int = ETA,
     jobs: int | None = None,
-    hear: Callable[[Heard], None] = lambda heard: None,
+    on_report: Callable[[RungReport], None] = lambda report: None,
 ) -> Tuned:
     """Runs candidates below `root` until few enough are left to be run to the end. Called again, it goes on."""
     ladders = [rungs(_rounds(candidate.config), eta=eta) for candidate in candidates]
     levels = max(map(len, ladders))
     tried = zip(pinned([candidate.config for candidate in candidates]), ladders, strict=True)
-    runs = [replace(config, threads=1, eval_every=ladder[0]) for config, ladder in tried]
+    runs = [_seeded(replace(config, threads=1, eval_every=ladder[0])) for config, ladder in tried]
     alive = list(range(len(candidates)))
     outcomes: dict[int, Outcome] = {}
     failed: dict[int, str] = {}
-    with _pool(min(jobs or default_jobs(), len(candidates))) as pool:
+    with _pool(min(jobs or cores(), len(candidates))) as pool:
         for level in range(levels):
             # A shorter ladder joins late: all end at the last level.
             asked = {i: ladders[i][max(0, level - levels + len(ladders[i]))] for i in alive}
@@ -87,7 +89,7 @@ def tune(
                     reached[i] = outcomes[i] = came
                 else:
                     failed[i] = came
-                hear(Heard(level + 1, levels, i, done, len(asked), reached.get(i)))
+                on_report(RungReport(level + 1, levels, i, done, len(asked), reached.get(i)))
             alive = ranked({i: reached[i] for i in sorted(reached)})
             if level + 1 < levels:
                 alive = alive[: math.ceil(len(alive) / eta)]
@@ -118,16 +120,33 @@ def advance(config: Config, root: Path, to: int) -> Outcome:
 
 
 def _answers(
-    pool: ProcessPoolExecutor | None, runs: Sequence[Config], root: Path, asked: Mapping[int, int]
+    pool: ProcessPoolExecutor | None, runs: Sequence[Sequence[Config]], root: Path, asked: Mapping[int, int]
 ) -> Iterator[tuple[int, Outcome | str]]:
     """What each candidate reached, or what went wrong, as it comes in; in this process where there is no pool."""
     if pool is None:
         for i, to in asked.items():
-            yield i, _attempt(runs[i], root, to)
+            yield i, _together([_attempt(run, root, to) for run in runs[i]])
         return
-    waiting = {pool.submit(_attempt, runs[i], root, to): i for i, to in asked.items()}
+    waiting = {pool.submit(_attempt, run, root, to): i for i, to in asked.items() for run in runs[i]}
+    came: dict[int, list[Outcome | str]] = {i: [] for i in asked}
     for future in as_completed(waiting):
-        yield waiting[future], future.result()
+        i = waiting[future]
+        came[i].append(future.result())
+        if len(came[i]) == len(runs[i]):
+            yield i, _together(came[i])
+
+
+def _seeded(config: Config) -> list[Config]:
+    """The runs by which a setting is judged: of a short one several, with other noise on the same data."""
+    dealt = replace(config.data, seed=config.seed if config.data.seed is None else config.data.seed)
+    seeds = SEEDS if _rounds(config) <= SHORT else 1
+    return [config, *(replace(config, seed=config.seed + i, data=dealt) for i in range(1, seeds))]
+
+
+def _together(came: Sequence[Outcome | str]) -> Outcome | str:
+    """The mean over seeds; what went wrong if one failed."""
+    wrong = [one for one in came if isinstance(one, str)]
+    return wrong[0] if wrong else Outcome.mean([one for one in came if isinstance(one, Outcome)])
 
 
 def _attempt(config: Config, root: Path, to: int) -> Outcome | str:

@@ -5,7 +5,9 @@ Pure comparison of measures; nothing is run or read here.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from fedfdp.runs.folder import Json
 
 REACH = 0.05  # runs further below the best accuracy are ranked by accuracy alone: a model that learnt nothing has Ψ ≈ 0
 
@@ -22,10 +24,17 @@ class Outcome:
     worst: float
 
     @classmethod
-    def of(cls, entry: Mapping[str, Any]) -> "Outcome":
+    def of(cls, entry: Json) -> "Outcome":
         """From one line of a run's metrics; a Ψ that is no number is the worst there is."""
         psi = float("inf") if entry["psi"] is None else entry["psi"]
         return cls(entry["round"], entry["accuracy"] or 0.0, psi, entry["worst_accuracy"] or 0.0)
+
+    @classmethod
+    def mean(cls, found: Sequence["Outcome"]) -> "Outcome":
+        """Of runs of one setting with different seeds."""
+        count = len(found)
+        sums = (sum(getattr(one, name) for one in found) / count for name in ("accuracy", "psi", "worst"))
+        return cls(min(one.round for one in found), *sums)
 
     def dominates(self, other: "Outcome") -> bool:
         """At least as good in everything, and better in something."""

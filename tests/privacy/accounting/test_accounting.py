@@ -15,7 +15,7 @@ from fedfdp.privacy.accounting import ACCOUNTANTS, Event, base, delta_warning, e
 from fedfdp.privacy.accounting import pld as distributions
 from fedfdp.privacy.accounting.events import bucket, history_of
 from fedfdp.privacy.accounting.filter import RenyiFilter
-from fedfdp.privacy.accounting.pld import PLD
+from fedfdp.privacy.accounting.pld import PLD, gaussian_epsilon
 from fedfdp.privacy.accounting.rdp import RDP
 from fedfdp.privacy.accounting.renyi import ORDERS, REFERENCE_ORDERS, conversion_cost
 from fedfdp.privacy.dpsgd import DPSGD
@@ -315,3 +315,19 @@ def test_delta_warning_says_why() -> None:
 def test_reference_orders() -> None:
     assert REFERENCE_ORDERS == (*range(2, 64), 128, 256, 512)  # noqa: SIM300
     assert set(REFERENCE_ORDERS) <= set(ORDERS)
+
+
+@pytest.mark.parametrize("sigma", [0.6, 1.0, 3.0, 20.0, 300.0])
+@pytest.mark.parametrize(("adjacency", "distance"), [("zero-out", 1.0), ("replace-one", 2.0)])
+def test_every_record_in_every_batch_has_a_formula(sigma, adjacency, distance):
+    """δ(ε) = Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ) with μ = distance/σ (Balle and Wang 2018)."""
+    found = gaussian_epsilon(sigma, 1e-5, adjacency)
+    mu = distance / sigma
+
+    def delta(e):
+        return norm.cdf(mu / 2 - e / mu) - math.exp(e) * norm.cdf(-mu / 2 - e / mu)
+
+    assert delta(found) <= 1e-5
+    assert delta(found * (1 - 1e-5)) > 1e-5
+    many = [Event(1.0, (sigma * 10,), 100)]  # a hundred of ten times the noise are the same
+    assert epsilon(many, 1e-5, adjacency=adjacency) == pytest.approx(found, rel=1e-5)

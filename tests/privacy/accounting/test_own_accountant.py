@@ -71,7 +71,7 @@ def test_a_ledger_keeps_its_budget_and_its_name(tmp_path: Path) -> None:
 
 
 def test_a_run_is_paid_by_it_and_its_statement_names_it(digits, tmp_path: Path) -> None:
-    private = fedfdp.DPSGD(epsilon=30.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5, accountant=OWN)
+    private = fedfdp.DPSGD(delta=1e-5, epsilon=30.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5, accountant=OWN)
     settings = {"algorithm": fedfdp.FedFDP(lr=1.0), "privacy": private, "rounds": 3, "out": tmp_path / "run"}
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
 

@@ -281,7 +281,7 @@ class Leaving(Given):
 
 def released(x: Tensor, y: Tensor, out: int | None, bound: float, clip: float, coefficient: Coefficient):
     federation = Federation.from_clients({"a": (x, y, x, y)}, classes=None)
-    privacy = DPSGD(epsilon=None, q=0.5, clip=1.0)
+    privacy = DPSGD(epsilon=None, delta=1e-5, sigma=2.0, q=0.5, clip=1.0, sigma_loss=5.0)
     learner = Learner(nn.Linear(3, 1), squared_error)
     client = LocalClient(federation.clients[0], learner, privacy=privacy, randomness=Leaving(out), round=0)
     (batch,) = client.batches(steps=1, epochs=None, batch_size=1)

@@ -626,7 +626,7 @@ def holders(first: float) -> fedfdp.Federation:
 
 def uploads(federation: fedfdp.Federation) -> dict[str, Tensor]:
     torch.manual_seed(0)
-    privacy = fedfdp.DPSGD(epsilon=None, sigma=1.0, q=0.5, clip=1.0)
+    privacy = fedfdp.DPSGD(delta=1e-5, epsilon=None, sigma=1.0, q=0.5, clip=1.0, sigma_loss=5.0)
     learner = Learner(DrawsInForward(), cross_entropy)
     engine = LocalEngine(
         federation, learner, fedfdp.FedAvg(lr=1.0), privacy=privacy, randomness=Seeded(3), book=None, fused=True
@@ -645,7 +645,7 @@ def test_draws_of_one_client_do_not_depend_on_the_batches_of_another():
 
 
 def test_what_a_model_kept_of_records_is_not_handed_out():
-    privacy = fedfdp.DPSGD(epsilon=None, sigma=1.0, q=0.5, clip=1.0)
+    privacy = fedfdp.DPSGD(delta=1e-5, epsilon=None, sigma=1.0, q=0.5, clip=1.0, sigma_loss=5.0)
     given = DrawsInForward()
     result = fedfdp.train(given, holders(1.0), algorithm=fedfdp.FedAvg(lr=1.0), privacy=privacy, rounds=2)
     assert result.model.kept == []

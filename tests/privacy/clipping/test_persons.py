@@ -23,7 +23,7 @@ from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.training.client import LocalClient
 
-PRIVATE = DPSGD(epsilon=50.0, sigma=1.0, q=0.5, clip=0.3, accountant="rdp")
+PRIVATE = DPSGD(delta=1e-5, epsilon=50.0, sigma=1.0, q=0.5, clip=0.3, accountant="rdp", sigma_loss=5.0)
 
 
 class Everyone(Seeded):

@@ -246,7 +246,7 @@ def test_a_client_releases_multiples_of_the_grid():
     x, y = torch.full((3, 1), 0.123457), torch.tensor([1.0, 2.0, 3.0])
     data = Federation.from_clients({"a": (x, y, x, y)}, classes=None).clients[0]
     model = nn.Linear(1, 1, bias=False)
-    privacy = DPSGD(epsilon=None, sigma=1.5, sigma_loss=5.0, q=1.0, clip=0.7)
+    privacy = DPSGD(delta=1e-5, epsilon=None, sigma=1.5, sigma_loss=5.0, q=1.0, clip=0.7)
     client = LocalClient(data, Learner(model, squared_error), privacy=privacy, randomness=Secure(), round=0)
     batch = next(client.batches(steps=1, epochs=None, batch_size=1))
     answer = batch.release(

@@ -14,7 +14,7 @@ from fedfdp.core.records import to_bytes
 from fedfdp.engines.local import LocalEngine
 from fedfdp.privacy.noise.randomness import Seeded
 
-PRIVATE = fedfdp.DPSGD(epsilon=None, sigma=2.0, q=0.5, clip=10.0)
+PRIVATE = fedfdp.DPSGD(delta=1e-5, epsilon=None, sigma=2.0, q=0.5, clip=10.0, sigma_loss=5.0)
 
 
 def holders(first: float = 1.0) -> fedfdp.Federation:

@@ -32,7 +32,7 @@ _HEAP_TYPE = 1 << 9  # the flag of a class made by a class statement, not in C
 
 
 class Reader:
-    """One reading. Each object is read once; inside itself, how many levels up it is counts instead."""
+    """One reading. Each object is read once; within itself it counts by how many levels up it is."""
 
     def __init__(self, thing: object, known: Mapping[int, object] | None = None, *, caches: bool = False) -> None:
         self.unknown, self._caches = "", caches

@@ -15,7 +15,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from fedfdp.core.errors import DataError
-from fedfdp.data.named.layout import Records
+from fedfdp.data.named.entry import Content, Entry, Table
+from fedfdp.data.named.layout import Records, Rows
 
 
 def place(cache: str | Path | None = None) -> Path:
@@ -23,12 +24,15 @@ def place(cache: str | Path | None = None) -> Path:
     return Path(cache or os.environ.get("FEDFDP_DATA") or "~/.cache/fedfdp").expanduser()
 
 
-def file(name: str, cache: str | Path | None = None) -> Path:
-    return place(cache) / f"{name}.safetensors"
+def file(entry: Entry, cache: str | Path | None = None) -> Path:
+    """A dataset's file in the cache."""
+    return place(cache) / f"{entry.name}{entry.ending}"
 
 
-def read(path: Path) -> Records:
-    """The records in a cache file. Raises a ValueError if it is damaged."""
+def read(path: Path) -> Content:
+    """What a cache file holds. Raises a ValueError if it is damaged."""
+    if path.suffix == Table.ending:
+        return Rows(path.read_bytes())
     try:
         tensors = load_file(path)
         return Records(tensors["x"], tensors["y"])
@@ -36,12 +40,12 @@ def read(path: Path) -> Records:
         raise ValueError(f"{path} is damaged: {error}") from error
 
 
-def write(path: Path, records: Records) -> None:
+def write(path: Path, content: Content) -> None:
     """Writes beside the target, then renames: a reader sees the old file, the new one, or none."""
     draft = path.with_name(f".{path.stem}-{os.getpid()}.part")
     try:
         with draft.open("wb") as target:
-            target.write(save({"x": records.x, "y": records.y}))
+            target.write(content.text if isinstance(content, Rows) else save({"x": content.x, "y": content.y}))
             target.flush()
             os.fsync(target.fileno())
         os.replace(draft, path)

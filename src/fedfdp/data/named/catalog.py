@@ -6,10 +6,18 @@ from fedfdp.core.errors import SettingError, nearest
 from fedfdp.data.files.paths import looks_like_path
 from fedfdp.data.named.cifar10 import CIFAR10
 from fedfdp.data.named.digits import DIGITS
-from fedfdp.data.named.entry import Entry
+from fedfdp.data.named.domain_digits import DOMAIN_DIGITS
+from fedfdp.data.named.entry import Images, Table
+from fedfdp.data.named.flights import FLIGHTS
+from fedfdp.data.named.hospitals import HOSPITALS
 from fedfdp.data.named.mnist import FASHION_MNIST, MNIST
+from fedfdp.data.named.penguins import PENGUINS
+from fedfdp.data.named.schools import SCHOOLS
+from fedfdp.data.named.unemployment import UNEMPLOYMENT
 
-CATALOG = {entry.name: entry for entry in (MNIST, FASHION_MNIST, CIFAR10, DIGITS)}
+_IMAGES = (MNIST, FASHION_MNIST, CIFAR10, DIGITS, DOMAIN_DIGITS)
+_TABLES = (PENGUINS, FLIGHTS, HOSPITALS, SCHOOLS, UNEMPLOYMENT)
+CATALOG: dict[str, Images | Table] = {entry.name: entry for entry in (*_IMAGES, *_TABLES)}
 
 
 def named(source: str, folder: Path = Path()) -> bool:
@@ -17,7 +25,7 @@ def named(source: str, folder: Path = Path()) -> bool:
     return source in CATALOG or not (looks_like_path(source) or (folder / source).exists())
 
 
-def find(name: str) -> Entry:
+def find(name: str) -> Images | Table:
     """The dataset of this name or alias; upper and lower case are the same."""
     for entry in CATALOG.values():
         if name.lower() in (entry.name, *entry.aliases):

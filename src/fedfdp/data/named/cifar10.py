@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedfdp.data.named.entry import Entry
+from fedfdp.data.named.entry import Images
 from fedfdp.data.named.layout import Layout, Records
 from fedfdp.data.named.origins import Mirror, Npm
 
@@ -55,7 +55,7 @@ PYTHON = Layout("Python batches", _BATCHES, _python)
 # The package spells it "lables".
 PNG = Layout("PNG batches", (*(f"{name}.png" for name in _BATCHES), "train_lables.json", "test_lables.json"), _png)
 
-CIFAR10 = Entry(
+CIFAR10 = Images(
     name="cifar10",
     aliases=("cifar-10",),
     records=60_000,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedfdp.data.named.entry import Embedded, Entry
+from fedfdp.data.named.entry import Embedded, Images
 from fedfdp.data.named.layout import Records
 
 
@@ -13,7 +13,7 @@ def _read() -> Records:
     return Records(digits.images.astype(np.uint8)[:, None], digits.target.astype(np.uint8))
 
 
-DIGITS = Entry(
+DIGITS = Images(
     name="digits",
     records=1_797,
     train=1_797,

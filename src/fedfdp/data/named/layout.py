@@ -1,13 +1,15 @@
-"""How a dataset is laid out in files, and what its files hold: whole byte arrays.
+"""How a dataset is laid out in files, and what its files hold: whole byte arrays, or the rows of a table.
 
 Never scales, shuffles or repairs anything.
 """
 
+import csv
 import gzip
 import hashlib
+import io
 import pickle
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +40,41 @@ class Records:
         content.update(np.ascontiguousarray(self.y).data)
         return content.hexdigest()
 
+    def whole(self) -> "Records":
+        """The same in one piece of memory."""
+        return Records(np.ascontiguousarray(self.x), np.ascontiguousarray(self.y))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table as CSV text with a header, in a form that depends on its cells alone."""
+
+    text: bytes
+
+    @classmethod
+    def of(cls, names: Sequence[str], rows: Iterable[Sequence[str]]) -> "Rows":
+        """Written from its cells: commas, quotes only where they are needed, lines that end with a line feed."""
+        target = io.StringIO()
+        writer = csv.writer(target, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows(rows)
+        return cls(target.getvalue().encode())
+
+    def __len__(self) -> int:
+        return max(self.text.count(b"\n") - 1, 0)
+
+    def digest(self) -> str:
+        return hashlib.sha256(self.text).hexdigest()
+
+    def whole(self) -> "Rows":
+        """Itself: a text is in one piece."""
+        return self
+
+
+def cells(content: bytes) -> Iterable[dict[str, str]]:
+    """The rows of a CSV file, cell by column name."""
+    return csv.DictReader(io.StringIO(content.decode("utf-8"), newline=""))
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -45,7 +82,7 @@ class Layout:
 
     title: str
     files: tuple[str, ...]  # their names, in the order in which `read` takes their contents
-    read: Callable[[Sequence[bytes]], Records]
+    read: Callable[[Sequence[bytes]], Records | Rows]
 
     def locate(self, folder: Path) -> list[Path] | None:
         """The files in this very folder, if all are there: plain, gzipped, or with the dot that some copies have."""
@@ -58,9 +95,8 @@ class Layout:
             found.append(path)
         return found
 
-    def load(self, paths: Sequence[Path]) -> Records:
-        records = self.read([_contents(path) for path in paths])
-        return Records(np.ascontiguousarray(records.x), np.ascontiguousarray(records.y))
+    def load(self, paths: Sequence[Path]) -> Records | Rows:
+        return self.read([_contents(path) for path in paths]).whole()
 
 
 def _contents(path: Path) -> bytes:

@@ -5,17 +5,20 @@ It never returns content that differs from what was published, and never leaves 
 
 import logging
 import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from fedfdp.core.errors import DataError
 from fedfdp.data.dataset import Dataset
+from fedfdp.data.files.read import read_records
 from fedfdp.data.named import cache as disk
 from fedfdp.data.named.catalog import find
-from fedfdp.data.named.entry import Embedded, Entry
-from fedfdp.data.named.layout import DAMAGE, Records
+from fedfdp.data.named.entry import Content, Embedded, Entry, Images, Made, Table
+from fedfdp.data.named.layout import DAMAGE, Records, Rows
 from fedfdp.data.named.origins import FetchError, Say
 
 log = logging.getLogger(__name__)
@@ -24,23 +27,35 @@ log = logging.getLogger(__name__)
 def load(
     name: str, *, folder: str | Path | None = None, cache: str | Path | None = None, progress: Say | None = None
 ) -> Dataset:
-    """A dataset by name, with pixels scaled to [-1, 1]; `names()` lists those that are known.
+    """A dataset by name, with every input scaled to [-1, 1]; `names()` lists those that are known.
 
     With `folder`, its files are read from there and nowhere else. Without, it is read from the cache ($FEDFDP_DATA, or
     ~/.cache/fedfdp), which the first call fills. `progress` is told each step in a line.
     """
     entry = find(name)
-    if entry.embedded is not None:
-        records = _installed(entry, entry.embedded)
-    elif folder is not None:
-        records = read_folder(entry, Path(folder))
-    else:
-        records = _cached(entry, disk.file(entry.name, cache), progress)
+    content = _content(entry, folder, cache, progress)
+    if isinstance(entry, Table) and isinstance(content, Rows):
+        return _table(entry, content)
+    if not (isinstance(entry, Images) and isinstance(content, Records)):
+        raise TypeError(f"{entry.name}: {type(entry).__name__} of {type(content).__name__}")
     # [0, brightest] becomes [-1, 1] exactly. In place, because the pool is large.
-    x = torch.from_numpy(records.x).float().div_(entry.brightest / 2).sub_(1)
-    y = torch.from_numpy(records.y).long()
+    x = torch.from_numpy(content.x).float().div_(entry.brightest / 2).sub_(1)
+    y = torch.from_numpy(content.y).long()
     official = entry.train if entry.train < entry.records else None
-    return Dataset(name=entry.name, x=x, y=y, classes=entry.classes, official_train=official)
+    columns = {column: values() for column, values in entry.columns.items()}
+    return Dataset(name=entry.name, x=x, y=y, classes=entry.classes, official_train=official, columns=columns)
+
+
+def _table(entry: Table, rows: Rows) -> Dataset:
+    """The table read as a file of your own would be, by its public facts."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{entry.name}{entry.ending}"
+        path.write_bytes(rows.text)
+        found = read_records(entry.facts, path)
+    columns = {}
+    if found.holders is not None and found.owner is not None:
+        columns = {str(entry.facts.holder): np.array(found.holders)[found.owner]}
+    return Dataset(entry.name, found.x, found.y, found.classes, columns=columns, class_names=entry.labels)
 
 
 def get(
@@ -50,19 +65,36 @@ def get(
     entry = find(name)
     if entry.embedded is not None:
         return None
-    path = disk.file(entry.name, cache)
+    path = disk.file(entry, cache)
     if folder is None:
         _cached(entry, path, progress)
     else:
-        records = read_folder(entry, Path(folder))
+        content = _content(entry, folder, cache, progress)
         with disk.disk_errors(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
             with disk.alone(path, progress or log.info):
-                disk.write(path, records)
+                disk.write(path, content)
     return path
 
 
-def read_folder(entry: Entry, folder: Path) -> Records:
+def _content(entry: Entry, folder: str | Path | None, cache: str | Path | None, progress: Say | None) -> Content:
+    if entry.embedded is not None:
+        return _installed(entry, entry.embedded)
+    if folder is None:
+        return _cached(entry, disk.file(entry, cache), progress)
+    if entry.made is not None:
+        return _made(entry, entry.made, [_content(find(part), folder, cache, progress) for part in entry.made.parts])
+    return read_folder(entry, Path(folder))
+
+
+def _made(entry: Entry, made: Made, parts: Sequence[Content]) -> Records:
+    records = made.make(*parts)
+    if fault := entry.fault(records):
+        raise DataError(f"{entry.name}, made from {' and '.join(made.parts)}: {fault}")
+    return records
+
+
+def read_folder(entry: Entry, folder: Path) -> Content:
     """The dataset from its files in this folder or up to three levels below it, in any of its layouts."""
     if not folder.is_dir():
         raise DataError(f"no folder {folder}: give one that holds the files of {entry.name}")
@@ -91,7 +123,7 @@ def _folders(top: Path, levels: int) -> Iterator[Path]:
             below.clear()
 
 
-def _cached(entry: Entry, path: Path, progress: Say | None) -> Records:
+def _cached(entry: Entry, path: Path, progress: Say | None) -> Content:
     records = _checked(entry, path, progress)
     if records is None:
         say = progress or log.info
@@ -107,8 +139,8 @@ def _cached(entry: Entry, path: Path, progress: Say | None) -> Records:
     return records
 
 
-def _checked(entry: Entry, path: Path, progress: Say | None) -> Records | None:
-    """The cache file's records; None if it is missing or damaged."""
+def _checked(entry: Entry, path: Path, progress: Say | None) -> Content | None:
+    """What the cache file holds; None if it is missing or damaged."""
     if not path.exists():
         return None
     try:
@@ -122,7 +154,10 @@ def _checked(entry: Entry, path: Path, progress: Say | None) -> Records | None:
     return None
 
 
-def _fetched(entry: Entry, path: Path, say: Say) -> Records:
+def _fetched(entry: Entry, path: Path, say: Say) -> Content:
+    if entry.made is not None:
+        say(f"{entry.name}: making it from {' and '.join(entry.made.parts)}")
+        return _made(entry, entry.made, [_content(find(part), None, path.parent, say) for part in entry.made.parts])
     tried = []
     for origin in entry.origins:
         say(f"{entry.name}: trying {origin.title}")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedfdp.data.named.entry import Entry
+from fedfdp.data.named.entry import Images
 from fedfdp.data.named.layout import Bytes, Layout, Records
 from fedfdp.data.named.origins import Apt, Mirror, Npm
 
@@ -30,7 +30,7 @@ IDX = Layout(
 )
 IDX_GZ = tuple(f"{name}.gz" for name in IDX.files)  # as mirrors have them
 
-MNIST = Entry(
+MNIST = Images(
     name="mnist",
     records=70_000,
     train=60_000,
@@ -46,7 +46,7 @@ MNIST = Entry(
     ),
 )
 
-FASHION_MNIST = Entry(
+FASHION_MNIST = Images(
     name="fashion-mnist",
     aliases=("fashion", "fashionmnist"),
     records=70_000,

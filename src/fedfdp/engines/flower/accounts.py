@@ -121,6 +121,13 @@ class Accounts:
         known = {spent.history for spent in self.spent.values()}
         return max((by.upper_bound(history, self.delta) for history in known), default=0.0)
 
+    def used(self) -> dict[str, float]:
+        """The same of each node."""
+        by = find(self.accountant, plans=True)
+        bounds = {spent.history: 0.0 for spent in self.spent.values()}
+        bounds = {history: by.upper_bound(history, self.delta) for history in bounds}
+        return {client: bounds[spent.history] for client, spent in self.spent.items()}
+
     def differences(self) -> list[str]:
         """One line for each way in which ledgers claim another ε than the run's settings give, with the nodes."""
         lines: dict[str, list[str]] = {}

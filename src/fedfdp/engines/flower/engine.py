@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 from fedfdp.algorithms.base import Algorithm, Broadcast, Upload
 from fedfdp.core import records
@@ -20,14 +21,17 @@ from fedfdp.core.records import Weights
 from fedfdp.engines.flower import checks
 from fedfdp.engines.flower.accounts import Accounts
 from fedfdp.engines.flower.evaluation import ReleasedLosses, RemoteEvaluator
+from fedfdp.engines.flower.exchange import NoAnswerError
 from fedfdp.engines.flower.messages import Answer, Question
 from fedfdp.engines.flower.roster import Roster
 from fedfdp.engines.flower.settings import Flower
 from fedfdp.fairness.performance import Performance
 from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.training.protocols import Engine, EngineFacts
+from fedfdp.training.protocols import Engine, EngineFacts, Standing
 
 log = logging.getLogger("fedfdp.server")
+
+LONGEST_REASON = 200  # characters of what a node gives as its reason
 
 
 @dataclass
@@ -95,6 +99,8 @@ class FlowerEngine(Engine):
         self.roster, self.algorithm, self.template = roster, algorithm, template
         self.terms, self.settings, self.arrivals, self.accounts = terms, settings, arrivals, accounts
         self.unable: set[str] = set()
+        self.quorum = settings.enough
+        self.standing: dict[str, Standing] = {name: self._standing_at_first(name) for name in roster.names}
         self.losses = ReleasedLosses(algorithm, privacy)
         self.evaluator = RemoteEvaluator(
             roster,
@@ -129,6 +135,26 @@ class FlowerEngine(Engine):
             self.losses.note(uploads[name])
             yield uploads[name], self.algorithm.memory()
 
+    def _standing_at_first(self, name: str) -> Standing:
+        if name in self.roster.hellos:
+            return Standing("here")
+        return Standing("missing", self.roster.refused.get(name, "it has not come yet"))
+
+    def _stands(
+        self,
+        name: str,
+        state: Literal["here", "late", "refused", "left out", "out of budget"],
+        round: int,
+        why: str = "",
+    ) -> None:
+        """Notes how a node stands after an answer, or after waiting for one in vain."""
+        self.standing[name] = Standing(state, why[:LONGEST_REASON], round + 1)
+        self._heard()
+
+    def _heard(self) -> None:
+        if self.listener is not None:
+            self.listener()
+
     def facts(self) -> EngineFacts:
         """Which nodes let the model be judged on raw test records, and where a ledger claims another ε."""
         return EngineFacts(
@@ -156,6 +182,8 @@ class FlowerEngine(Engine):
             questions = {
                 node: self._question(name, broadcast.round, own.get(name, record)) for node, name in by_id.items()
             }
+            for name in names:
+                self.standing[name] = replace(self.standing[name], state="asked", why="")
             ask = self.roster.exchange.ask(questions, deadline=self.settings.deadline, limit=self.limit)
             for node, answer in ask:
                 self._receive(by_id[node], broadcast.round, answer, uploads, refusals)
@@ -174,8 +202,13 @@ class FlowerEngine(Engine):
         while True:
             self.roster.refresh()
             found = [n for n in self.roster.exchange.names_present(names) if n in self.roster.hellos]
+            for name in set(names) - set(found):
+                if self.standing[name].state in ("here", "asked", "missing"):
+                    why = self.roster.refused.get(name, "it is not connected")
+                    self.standing[name] = replace(self.standing[name], state="missing", why=why)
             if len(set(found) - self.unable) >= least:
                 return found
+            self._heard()
             if time.monotonic() > end:
                 gone = ", ".join(sorted(set(names) - set(found)))
                 raise RunError(
@@ -198,26 +231,30 @@ class FlowerEngine(Engine):
             if (answer.run, answer.round) != (self.arrivals.run, round):
                 raise DataError(f"an answer to round {answer.round + 1} of another question")
             if answer.status not in ("ok", "unable"):
-                refusals[name] = answer.reason[:200]
+                refusals[name] = answer.reason[:LONGEST_REASON]
+                self._stands(name, "refused", round, answer.reason)
                 log.warning("%s refused round %s: %s", name, round + 1, answer.reason)
                 return
             if self.accounts is not None:
                 self.accounts.report(name, answer.spent)
             if answer.status == "unable":
                 self.unable.add(name)
+                self._stands(name, "out of budget", round, answer.reason)
                 log.warning("%s sits out round %s: %s", name, round + 1, answer.reason)
                 return
             template = self.narrow.get(name, self.template)
             upload: Upload = checks.read(self.algorithm.Reply, answer.record, template)
             checks.check_upload(upload, client=name, records=self.roster.hellos[name].records)
         except DataError as error:
-            self._drop(name, round, str(error))
+            self._drop(name, round, str(error), late=isinstance(error, NoAnswerError))
             if isinstance(answer, Answer):  # asked again, it would say the same
-                refusals[name] = str(error)[:200]
+                refusals[name] = str(error)[:LONGEST_REASON]
             return
         self.unable.discard(name)
         refusals.pop(name, None)
         uploads[name] = upload
+        self._stands(name, "here", round)
 
-    def _drop(self, name: str, round: int, reason: str) -> None:
+    def _drop(self, name: str, round: int, reason: str, *, late: bool = False) -> None:
         log.warning("%s is left out of round %s: %s", name, round + 1, reason)
+        self._stands(name, "late" if late else "left out", round, reason)

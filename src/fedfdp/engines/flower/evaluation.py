@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedfdp.algorithms.base import Algorithm, Upload
 from fedfdp.core import records
@@ -91,6 +92,10 @@ class RemoteEvaluator:
     def train(self, weights: Weights, own: Own = NOBODY) -> ClientResults:
         """Unknown for every node: measures of training records never leave it."""
         return self._results({})
+
+    def alone(self) -> dict[str, NDArray[np.float64]]:
+        """Nothing: what a holder's own model reaches stays with the holder."""
+        return {}
 
     def _as_released(self) -> ClientResults:
         """The released private losses, smoothed over rounds, with the variance that the noise adds to each."""

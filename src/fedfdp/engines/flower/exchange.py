@@ -21,6 +21,10 @@ POLL = 0.05  # seconds
 SILENCE = 8.0  # seconds after which a node that should be polling is taken for gone
 
 
+class NoAnswerError(DataError):
+    """A node that was waited for in vain."""
+
+
 @dataclass
 class Exchange:
     """Questions and answers of a coordinator. `ids` maps names to Flower's node ids, as far as they are known."""
@@ -74,7 +78,7 @@ class Exchange:
             time.sleep(POLL)
         for node in waiting.values():
             self.given_up[node] = time.monotonic()
-            yield node, DataError(f"no answer within {deadline:g} seconds")
+            yield node, NoAnswerError(f"no answer within {deadline:g} seconds")
 
     def _pull(self, message_id: str, limit: int) -> Answer | DataError | None:
         """One node's answer, if it is there. Whatever is wrong with it must not stop the others."""

@@ -98,7 +98,7 @@ def _persons(name: str, arrays: Mapping[str, Any], people: dict[str, str]) -> di
     return {name: found}
 
 
-def _two_or_four(data: NodeData, arrays: list[Any]) -> list[Any]:
+def _two_or_four(data: NodeData, arrays: list[object]) -> list[object]:
     if len(arrays) not in (2, 4):
         raise SettingError("data.loader", data.loader, f"gives {len(arrays)} arrays", "x, y or x, y, x_test, y_test")
     return arrays

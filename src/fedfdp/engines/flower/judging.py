@@ -45,7 +45,7 @@ class Evaluations:
         """Counts before it judges, as a ledger charges before a batch is drawn: a lost answer counts."""
         self.answered += 1
         files.write_whole(self.folder / EVALUATIONS, json.dumps({"answered": self.answered}).encode())
-        found = LocalEvaluator(learner, federation).test(weights)
+        found = LocalEvaluator(learner, federation, answers=False).test(weights)
         got = measures(found)
         return Judged(got["loss"], got["accuracy"], int(found.records[0]), self.answered)
 

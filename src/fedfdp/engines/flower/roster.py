@@ -33,6 +33,7 @@ class Roster:
     exchange: Exchange
     hellos: dict[str, Hello] = field(default_factory=dict)
     name: str = "federation"
+    refused: dict[str, str] = field(default_factory=dict)  # why a node that came was not let in
     mixed: bool = False  # whether nodes may have records of other shapes and classes: with own parts of the model
 
     @property
@@ -109,9 +110,12 @@ class Roster:
                 )
         except DataError as error:
             log.warning("%s is not let in: %s", expected or f"node {node}", error)
+            if expected is not None:
+                self.refused[expected] = f"it was not let in: {error}"
             return
         self.exchange.ids[hello.name] = node
         self.hellos[hello.name] = hello
+        self.refused.pop(hello.name, None)
         log.info("%s is here with %s records", hello.name, f"{hello.records:,}")
 
     def gather(self, enough: int, wait: float, *, say: Callable[[str], None]) -> None:

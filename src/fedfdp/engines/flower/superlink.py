@@ -7,11 +7,10 @@ process that uses Flower's internals.
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
@@ -86,7 +85,7 @@ async def _bounded(request: Request, call_next: RequestResponseEndpoint) -> Resp
 class _Direct:
     """Flower's runtime calls, answered in this process."""
 
-    def __init__(self, state: LinkState, task: Any) -> None:
+    def __init__(self, state: LinkState, task: object) -> None:
         self.state, self.task = state, task
 
     def PullMessages(self, request: PullAppMessagesRequest) -> PullAppMessagesResponse:  # noqa: N802
@@ -106,7 +105,7 @@ class _Direct:
         tree = self.state.object_store.get_object_tree(reply)
         return all(self.state.object_store.get(part.object_id) for part in iterate_object_tree(tree))
 
-    def __getattr__(self, call: str) -> Any:
+    def __getattr__(self, call: str) -> Callable[[object], object]:
         name = "".join(f"_{c.lower()}" if c.isupper() else c for c in call).lstrip("_")
         handler = getattr(runtime_handlers, name)
         return lambda request: handler(request, self.state, self.task)
@@ -115,7 +114,7 @@ class _Direct:
 class _LinkGrid(HttpGrid):  # type: ignore[misc]
     """Flower's grid without the detour over a socket."""
 
-    def __init__(self, state: LinkState, task: Any) -> None:
+    def __init__(self, state: LinkState, task: object) -> None:
         super().__init__(token="in process")
         self._client = _Direct(state, task)
 

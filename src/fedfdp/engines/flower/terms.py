@@ -4,8 +4,9 @@ A name with a colon is imported only if the node's owner listed it.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ from fedfdp import algorithms
 from fedfdp.algorithms import Algorithm, algorithm_settings
 from fedfdp.core.errors import SettingError
 from fedfdp.core.records import digest
-from fedfdp.core.settings import parse, plain
+from fedfdp.core.settings import left_out, parse, plain
 from fedfdp.data import Federation
 from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.features import Features, shape_after
@@ -24,17 +25,19 @@ from fedfdp.models.losses import task_for
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.training.protocols import Members
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Terms:
     """What rounds are to be computed with. `seed` is None in every real deployment."""
 
-    algorithm: dict[str, Any]
-    model: dict[str, Any]
-    privacy: dict[str, Any] | None
+    algorithm: dict[str, object]
+    model: dict[str, object]
+    privacy: dict[str, object] | None
     seed: int | None
     start: int = 0  # the seed of the model's first weights, which matters where some of them are frozen
-    features: dict[str, Any] | None = None  # the map that every node applies to its records first; None: none
+    features: dict[str, object] | None = None  # the map that every node applies to its records first; None: none
     frozen: str = ""  # the digest of what is not trained: that is not sent, and both sides must have the same
 
     def __post_init__(self) -> None:
@@ -75,18 +78,28 @@ class Terms:
     def method(self) -> Algorithm:
         section = dict(self.algorithm)
         kind = algorithms.find(str(section.pop("name", "")))
-        return parse(kind, section, "algorithm")
+        return _whole(parse(kind, section, "algorithm"), "algorithm", ("lr",))
 
     def dpsgd(self) -> DPSGD | None:
-        return None if self.privacy is None else parse(DPSGD, self.privacy, "privacy")
+        if self.privacy is None:
+            return None
+        return _whole(parse(DPSGD, self.privacy, "privacy"), "privacy", ("delta", "sigma", "q", "clip", "sigma_loss"))
 
     def front(self) -> nn.Module | None:
         """The map before the model; None without features."""
         return None if self.features is None else parse(Features, self.features, "features").build()
 
 
+def _whole(settings: T, section: str, names: Sequence[str]) -> T:
+    """The settings, if all that a coordinator has to state is there: nothing is chosen at a node."""
+    for name in names:
+        if left_out(settings, name):
+            raise SettingError(f"{section}.{name}", None, "missing in the terms", "the coordinator must state it")
+    return settings
+
+
 def build_model(
-    model: dict[str, Any], members: Members, front: nn.Module | None = None, *, seed: int, width: float = 1.0
+    model: dict[str, object], members: Members, front: nn.Module | None = None, *, seed: int, width: float = 1.0
 ) -> nn.Module:
     """The model of these terms, for records as the members have them; trained weights come with each broadcast."""
     shape, outputs, task = _shape(members, front), members.outputs, task_for(members.classes)
@@ -101,10 +114,10 @@ def _shape(members: Members, front: nn.Module | None) -> tuple[int, ...]:
 
 
 def check_size(
-    model: dict[str, Any], members: Members, front: nn.Module | None = None, *, most: int, width: float = 1.0
+    model: dict[str, object], members: Members, front: nn.Module | None = None, *, most: int, width: float = 1.0
 ) -> None:
     """Raises for a built-in model of more than `most` weights, before any memory is taken for them."""
-    wanted = parse(Model, model, "model")
+    wanted = _whole(parse(Model, model, "model"), "model", ("name",))
     if ":" in wanted.name:
         return
     shape = _shape(members, front)

@@ -1,14 +1,14 @@
-"""How well and how equally a model serves the clients: the metrics that are computed of their results."""
+"""How equally a model serves the clients: the metrics that are computed of their results."""
 
 import math
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedfdp.fairness.metrics.registry import Curve, Metric, Task, register
-from fedfdp.fairness.metrics.results import OWN, Compute, of_results
-
-CLASSES: tuple[Task, ...] = ("classification",)
+from fedfdp.fairness.metrics.how_well import CLASSES, NUMBERS
+from fedfdp.fairness.metrics.intervals import wilson
+from fedfdp.fairness.metrics.registry import Curve, Metric, register
+from fedfdp.fairness.metrics.results import OWN, ClientResults, Compute, of_results
 
 
 def psi(performance: ArrayLike, shares: ArrayLike, noise: ArrayLike | None = None) -> float:
@@ -32,27 +32,37 @@ def jain(values: ArrayLike) -> float:
     return float(x.sum() ** 2 / (len(x) * squares)) if squares > 0 else 1.0
 
 
+def gini(values: ArrayLike) -> float:
+    """Gini's coefficient Σ_ij|x_i − x_j|/(2n²·mean): 0 when all are equal, (n − 1)/n when one has everything."""
+    x = np.sort(np.asarray(values, dtype=np.float64))
+    total = float(x.sum())
+    return float((2 * np.arange(1, len(x) + 1) - len(x) - 1) @ x / (len(x) * total)) if total > 0 else 0.0
+
+
 def worst_share(values: ArrayLike, share: float = 0.1) -> float:
     """Mean of the lowest `share` of the values, of one value at least."""
     x = np.sort(np.asarray(values, dtype=np.float64))
     return float(x[: max(1, math.ceil(share * len(x)))].mean())
 
 
+def _worst_end(r: ClientResults, which: int) -> float:
+    worst = int(r.accuracies.argmin())
+    return float(wilson(r.accuracies[worst], r.records[worst])[which])
+
+
 # Each metric and how it is computed of the clients' results; None: `training/rounds.py` computes Ψ of other values than
 # the test's, and `fairness.performance` gives OWN, the metric of outputs that `metric=package.module:function` names.
 _METRICS: tuple[tuple[Metric, Compute | None], ...] = (
-    (Metric("accuracy", "accuracy", "percent", "share of all test records that are right",
-            better="higher", tasks=CLASSES, by_client=True, line="accuracy", result="test accuracy", column="accuracy",
-            curve=Curve("Test accuracy", "all test records")),
-     lambda r: float(np.average(r.accuracies, weights=r.records))),
-    (Metric("loss", "loss", "number", "mean over the clients' test losses, by their training records",
-            better="lower", stands_for="accuracy", by_client=True, line="loss", result="test loss", column="loss",
-            curve=Curve("Test loss", "mean")),
-     lambda r: float(np.average(r.losses, weights=r.shares))),
     (Metric("worst_accuracy", "worst client", "percent", "accuracy at the client where it is lowest",
-            better="higher", tasks=CLASSES, line="worst", result="worst client", column="worst",
-            curve=Curve("Test accuracy", "worst client")),
+            better="higher", tasks=CLASSES, interval=("worst_accuracy_low", "worst_accuracy_high"),
+            line="worst", result="worst client", column="worst", curve=Curve("Test accuracy", "worst client")),
      lambda r: float(r.accuracies.min())),
+    (Metric("worst_accuracy_low", "worst client, at least", "percent",
+            "lower end of the 95 % interval of the worst client's accuracy (Wilson)", tasks=CLASSES),
+     lambda r: _worst_end(r, 0)),
+    (Metric("worst_accuracy_high", "worst client, at most", "percent",
+            "upper end of the 95 % interval of the worst client's accuracy (Wilson)", tasks=CLASSES),
+     lambda r: _worst_end(r, 1)),
     (Metric("worst_loss", "worst client's loss", "number", "loss at the client where it is highest",
             better="lower", stands_for="worst_accuracy", line="worst", result="worst client", column="worst loss",
             curve=Curve("Test loss", "worst client")),
@@ -60,12 +70,32 @@ _METRICS: tuple[tuple[Metric, Compute | None], ...] = (
     (Metric("worst_10_percent", "worst tenth of clients", "percent",
             "mean accuracy of the tenth of clients served worst", better="higher", tasks=CLASSES),
      lambda r: worst_share(r.accuracies)),
+    (Metric("worst_10_percent_loss", "loss of the worst tenth of clients", "number",
+            "mean loss of the tenth of clients served worst", better="lower"),
+     lambda r: -worst_share(-r.losses)),
     (Metric("std_accuracy", "spread over clients (standard deviation)", "percent",
             "standard deviation of the clients' accuracies", better="lower", tasks=CLASSES),
      lambda r: float(r.accuracies.std())),
+    (Metric("variance_accuracy", "variance of the accuracies", "number",
+            "variance of the clients' accuracies, every client counting the same", better="lower", tasks=CLASSES),
+     lambda r: float(r.accuracies.var())),
+    (Metric("variance_loss", "variance of the losses", "number",
+            "variance of the clients' losses, every client counting the same; Ψ weighs them by their records",
+            better="lower"),
+     lambda r: float(r.losses.var())),
     (Metric("jain", "Jain's index of the accuracies", "number",
             "1 when all clients have the same accuracy, less otherwise", better="higher", tasks=CLASSES),
      lambda r: jain(r.accuracies)),
+    (Metric("jain_loss", "Jain's index of the losses", "number",
+            "1 when all clients have the same loss, less otherwise", better="higher"),
+     lambda r: jain(r.losses)),
+    (Metric("gini_accuracy", "Gini coefficient of the accuracies", "number",
+            "0 when all clients have the same accuracy, nearly 1 when one client has all of it", better="lower",
+            tasks=CLASSES),
+     lambda r: gini(r.accuracies)),
+    (Metric("gini_loss", "Gini coefficient of the losses", "number",
+            "0 when all clients have the same loss, nearly 1 when one client bears all of it", better="lower"),
+     lambda r: gini(r.losses)),
     (Metric("psi", "Ψ test", "number", "variance of the clients' test {metric}",
             better="lower", line="Ψ", result="Ψ{of} (test)", column="Ψ test",
             curve=Curve("Ψ", "Ψ", log=True,
@@ -77,6 +107,20 @@ _METRICS: tuple[tuple[Metric, Compute | None], ...] = (
             "variance of the losses of the clients' own models after a round", better="lower"), None),
     (Metric(OWN, "{metric}", "number", "mean over the clients, weighted by their training records", by_client=True),
      None),
+    (Metric("alone_accuracy", "alone", "percent",
+            "accuracy of each client's own model, trained on its records alone and without noise: a reference of the "
+            "simulation, never released", better="higher", tasks=CLASSES, by_client=True, result="each alone"), None),
+    (Metric("alone_rmse", "RMSE alone", "number",
+            "RMSE of each client's own model, trained on its records alone and without noise: a reference of the "
+            "simulation, never released", better="lower", tasks=NUMBERS, by_client=True, result="each alone"), None),
+    (Metric("better_alone", "clients better off alone", "count",
+            "clients whose own model, trained alone and without noise, does better on their test records",
+            better="lower", tasks=CLASSES, needs="alone_accuracy", result="better off alone"),
+     lambda r: int((r.of_outputs["alone_accuracy"] > r.accuracies).sum())),
+    (Metric("better_alone_rmse", "clients better off alone", "count",
+            "clients whose own model, trained alone and without noise, has a lower RMSE on their test records",
+            better="lower", tasks=NUMBERS, needs="alone_rmse", result="better off alone"),
+     lambda r: int((r.of_outputs["alone_rmse"] < r.by_client()["rmse"]).sum())),
     (Metric("lowest_performance", "lowest {metric}", "number", "at the client where it is lowest", needs=OWN),
      lambda r: float(r.of_outputs[OWN].min())),
     (Metric("highest_performance", "highest {metric}", "number", "at the client where it is highest", needs=OWN),
@@ -85,8 +129,12 @@ _METRICS: tuple[tuple[Metric, Compute | None], ...] = (
             "standard deviation over the clients", better="lower", needs=OWN),
      lambda r: float(r.of_outputs[OWN].std())),
 )  # fmt: skip
-for _metric, _compute in _METRICS:
-    if _compute is None:
-        register(_metric)
-    else:
-        of_results(_metric)(_compute)
+
+
+def declare() -> None:
+    """Adds these metrics to the registry."""
+    for metric, compute in _METRICS:
+        if compute is None:
+            register(metric)
+        else:
+            of_results(metric)(compute)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfdp.fairness.metrics.answers import OF_ANSWERS, OF_ONE_CLIENT, Answers
+from fedfdp.fairness.metrics.intervals import wilson
 from fedfdp.fairness.metrics.registry import METRICS, Metric, register
 
 Floats = NDArray[np.float64]
@@ -26,6 +28,7 @@ class ClientResults:
     metric: str = "loss"  # Ψ is its variance over clients: loss, accuracy, another of outputs, or a function's name
     of_outputs: dict[str, Floats] = field(default_factory=dict)  # by name: the metrics computed of clients' outputs
     noise: Floats | None = None  # the variance of the noise on each loss, where they were released under privacy
+    answers: Answers | None = None  # the model's answers themselves, in a simulation; None across machines
 
     def served(self) -> "ClientResults":
         """Without the clients that have no record to be judged by."""
@@ -47,6 +50,17 @@ class ClientResults:
             return self.of_outputs[OWN]
         known = {"loss": self.losses, "accuracy": self.accuracies, **self.of_outputs}
         return known.get(self.metric, np.full_like(self.losses, np.nan))
+
+    def by_client(self) -> dict[str, Floats]:
+        """Every metric that is kept for each client, by name; NaN where it has no value."""
+        low, high = wilson(self.accuracies, self.records)
+        found = {"loss": self.losses, "accuracy": self.accuracies, "accuracy_low": low, "accuracy_high": high}
+        if self.answers is not None:
+            kept = [name for name in OF_ONE_CLIENT if self.answers.task in METRICS[name].tasks]
+            parts = self.answers.by_client(len(self.records)) if kept else []
+            for name in kept:
+                found[name] = np.array([OF_ANSWERS[name](part) if len(part) else math.nan for part in parts])
+        return found | self.of_outputs
 
 
 Compute = Callable[[ClientResults], float]
@@ -74,4 +88,6 @@ def measures(results: ClientResults) -> dict[str, float]:
     if not len(r.records):
         return dict.fromkeys([*r.of_outputs, *there], math.nan)
     means = {name: float(np.average(values, weights=r.shares)) for name, values in r.of_outputs.items()}
-    return means | {name: COMPUTED[name](r) for name in there}
+    whole = r.answers
+    answered = {} if whole is None else {n: f(whole) for n, f in OF_ANSWERS.items() if whole.task in METRICS[n].tasks}
+    return means | {name: COMPUTED[name](r) for name in there} | answered

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from dp_accounting import NeighboringRelation
 from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 
 from fedfdp.privacy.accounting.base import MOST_ROUNDS, Accountant
 from fedfdp.privacy.accounting.events import Adjacency, History, bucket, merge, scale
@@ -22,6 +23,7 @@ _COARSEST = 1e-2
 _MOST_CELLS = 2**21  # of what all events make together
 _MOST_SINGLE_CELLS = 2**18  # of one event: reached below σ ≈ 0.4
 _MOST_KINDS = 64
+_MOST_GAUSSIAN = 500.0  # beyond this ε the formula overflows; the Rényi bound is taken
 _FEW_KINDS = 8  # of which a bound is shown by distributions
 
 # Relative error of one FFT composition; δ is lessened by it, so that rounding cannot under-state ε.
@@ -71,6 +73,8 @@ def _round_up(count: int) -> int:
 def pld_epsilon(history: History, delta: float, adjacency: Adjacency = "zero-out", finest: float = INTERVAL) -> float:
     """ε of the history at δ; infinity where it cannot be resolved."""
     history = bucket(_join_unsampled(history), _MOST_KINDS)
+    if len(history) == 1 and history[0][0] == 1:
+        return gaussian_epsilon(history[0][1], delta, adjacency)
     interval = _interval(history, adjacency, finest)
     rounding = _ROUNDING * sum(count for _, _, count in history)
     if not history or interval > _COARSEST or rounding > delta / 100:
@@ -88,6 +92,28 @@ def _join_unsampled(history: History) -> History:
     precision = math.fsum(count / sigma**2 for q, sigma, count in history if q == 1)
     sampled = tuple(part for part in history if part[0] < 1)
     return (*sampled, (1.0, 1 / math.sqrt(precision), 1)) if precision else sampled
+
+
+def gaussian_epsilon(sigma: float, delta: float, adjacency: Adjacency = "zero-out") -> float:
+    """ε of one Gaussian release of all records: its δ(ε) is known in closed form, so no grid is needed.
+
+    A search for the least ε whose δ is allowed; what is handed back was itself found to be allowed.
+    """
+    sensitivity = 2.0 if adjacency == "replace-one" else 1.0  # one record exchanged moves the sum twice as far
+    mechanism = GaussianPrivacyLoss(sigma, sensitivity=sensitivity)
+    allowed = delta * (1 - 1e-9)  # room for the rounding of the formula
+    high = 1.0
+    while mechanism.get_delta_for_epsilon(high) > allowed:
+        high *= 2
+        if high > _MOST_GAUSSIAN:
+            return math.inf
+    low = 0.0
+    if mechanism.get_delta_for_epsilon(low) <= allowed:
+        return low
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if mechanism.get_delta_for_epsilon(middle) <= allowed else (middle, high)
+    return high
 
 
 def _interval(history: History, adjacency: Adjacency, finest: float) -> float:

@@ -51,6 +51,17 @@ class LedgerBook(AbstractContextManager["LedgerBook"]):
         """How much the client that spent most has used up, for display after every round; see `Ledger`."""
         return max((ledger.epsilon_so_far() for ledger in self._dearest()), default=0.0)
 
+    def used(self) -> dict[str, float]:
+        """How much each client has used up, for display; computed once for all with the same budget and history."""
+        found: dict[object, float] = {}
+        used: dict[str, float] = {}
+        for name, ledger in self._ledgers.items():
+            kind = name if ledger.any_price else (ledger.budget, ledger.history)  # each filter counts at its own order
+            if kind not in found:
+                found[kind] = ledger.epsilon_so_far()
+            used[name] = found[kind]
+        return used
+
     def charged(self) -> int:
         """Events charged so far, over all clients: a ledger only ever grows."""
         return sum(count for ledger in self._ledgers.values() for _, _, count in ledger.history)

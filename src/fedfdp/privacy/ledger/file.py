@@ -40,7 +40,7 @@ class LedgerFile:
     def recover(self, header: Mapping[str, object], expects: Sequence[Event]) -> Iterator[Entry]:
         """Every entry so far. A file with another header is refused; a new one keeps what is expected of a round."""
         if self._journal is not None:
-            yield from map(_entry, self._journal.recover(header, {"expects": _lists(expects)} if expects else {}))
+            yield from map(entry_of, self._journal.recover(header, {"expects": _lists(expects)} if expects else {}))
 
     def expects(self, given: Sequence[Event]) -> tuple[Event, ...]:
         """What a round was expected to cost when the file was begun; in memory, what is given."""
@@ -57,7 +57,7 @@ class LedgerFile:
     def entries(self) -> Iterator[Entry]:
         if self._journal is None:
             raise RunError("a ledger in memory keeps totals, not entries; open it with a path to have them")
-        return map(_entry, self._journal.entries())
+        return map(entry_of, self._journal.entries())
 
     def sync(self) -> None:
         if self._journal is not None:
@@ -91,7 +91,8 @@ def _events(lists: Sequence[tuple[float, list[float], int]]) -> tuple[Event, ...
     return tuple(Event(q, tuple(sigmas), count) for q, sigmas, count in lists)
 
 
-def _entry(line: Line) -> Entry:
+def entry_of(line: Line) -> Entry:
+    """A line of the file as a charge."""
     return Entry(line["client"], line["round"], line["attempt"], line["request"], _events(line["events"]))
 
 

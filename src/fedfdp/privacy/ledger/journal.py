@@ -143,8 +143,8 @@ class Journal:
         os.close(self._file)
         self._file = -1
 
-    def _leave(self) -> None:
-        """In a forked child: the file and its lock stay with the parent, which ends them by itself."""
+    def leave(self) -> None:
+        """Closes without a word to the disk: after reading, and in a forked child, whose parent keeps file and lock."""
         self._usable = False
         if self._file >= 0:
             os.close(self._head)
@@ -216,7 +216,7 @@ _open: "weakref.WeakSet[Journal]" = weakref.WeakSet()
 
 def _leave_all() -> None:
     for journal in list(_open):
-        journal._leave()
+        journal.leave()
 
 
 os.register_at_fork(after_in_child=_leave_all)

@@ -4,10 +4,13 @@ const noMargins = { marginTop: 0, marginRight: 0, marginBottom: 0, marginLeft: 0
 
 // One small chart for each client on common axes, the worst served first.
 function multiplesFigure({ title, note, names, rounds, rows, kind, worstFirst }) {
-  const series = names.map((name, i) => ({ name, values: rows.map((row) => row[i] ?? null) }));
   const end = (one) => one.values.filter(known).pop();
-  series.sort((a, b) => known(end(b)) - known(end(a)) || worstFirst * ((end(a) ?? 0) - (end(b) ?? 0)));
-  let count = Math.min(firstPanels, series.length);
+  const arranged = () =>
+    names
+      .map((name, i) => ({ name, values: rows.map((row) => row[i] ?? null) }))
+      .sort((a, b) => known(end(b)) - known(end(a)) || worstFirst * ((end(a) ?? 0) - (end(b) ?? 0)));
+  let series = arranged(),
+    count = Math.min(firstPanels, series.length);
   const draw = (width) => {
     const visible = series.slice(0, count),
       columns = Math.max(1, Math.floor(width / 120)),
@@ -73,6 +76,11 @@ function multiplesFigure({ title, note, names, rounds, rows, kind, worstFirst })
     });
     made.node.querySelector(".chart").after(button);
   }
+  made.update = (next) => {
+    ({ rounds, rows } = next);
+    series = arranged();
+    made.render();
+  };
   return made;
 }
 
@@ -173,8 +181,9 @@ function intervalFigure({ title, note, rows, label, kind, reference = null }) {
   return figure({ title, note, draw, table });
 }
 
-// Records of each class at each client; or, where the classes are not known, records at each client.
-function holdingsFigure({ title, note, names, counts, totals }) {
+// Records of each class at each client, with what the classes are `called`; or, where the classes are not known, records at each client.
+function holdingsFigure({ title, note, names, counts, totals, called = null }) {
+  const nameOf = (k) => plain(called?.[k] ?? k);
   const classes = counts ? counts[0].length : 0,
     most = Math.max(1, ...(counts ? counts.flat() : totals)),
     strength = (one) => Math.sqrt(one.n / most);
@@ -211,7 +220,7 @@ function holdingsFigure({ title, note, names, counts, totals }) {
           ? [
               Plot.text(
                 counts[0].map((_, k) => k).filter((k) => k % stride === 0),
-                { x: (k) => k, text: String, frameAnchor: "top", dy: -14 },
+                { x: (k) => k, text: (k) => cut(nameOf(k), Math.max(2, Math.floor(wide / 6.4))), frameAnchor: "top", dy: -14 },
               ),
               tall > 6 && wide > 6
                 ? Plot.cell(cells, { x: "k", y: "i", className: "empty", stroke: "var(--grid)" })
@@ -246,7 +255,7 @@ function holdingsFigure({ title, note, names, counts, totals }) {
       y: middle(i),
       tall: classes ? 1 : 50,
       title: names[i],
-      items: [{ label: classes ? `class ${k}` : "records", value: String(n) }],
+      items: [{ label: classes ? `class ${nameOf(k)}` : "records", value: String(n) }],
     }));
     return { svg, stops };
   };
@@ -256,7 +265,7 @@ function holdingsFigure({ title, note, names, counts, totals }) {
       title,
       columns: [
         { name: "client", kind: "text" },
-        ...Array.from({ length: classes }, (_, k) => ({ name: `class ${k}`, kind: "count" })),
+        ...Array.from({ length: classes }, (_, k) => ({ name: `class ${nameOf(k)}`, kind: "count" })),
         { name: "all", kind: "count" },
       ],
       rows: names.map((name, i) => [name, ...(counts ? counts[i] : []), totals[i]]),

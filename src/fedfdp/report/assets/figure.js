@@ -82,9 +82,12 @@ function figure({ title, note, draw, table, legend = [], controls = null }) {
   let width = 0;
   const render = () => {
     if (width < 40) return;
-    const drawn = draw(width);
+    const drawn = draw(width),
+      focused = chart.contains(document.activeElement);
     chart.replaceChildren(drawn.svg);
     follow(chart, drawn, spoken);
+    if (focused) drawn.svg.focus();
+    if (numbers?.children.length > 1) numbers.lastChild.replaceWith(tableView(table()));
   };
   new ResizeObserver(() => {
     const now = Math.floor(chart.clientWidth);

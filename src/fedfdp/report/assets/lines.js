@@ -57,6 +57,10 @@ function lineFigure({
     };
   };
   const made = figure({ title, note, draw, table, legend: () => (series.length > 1 ? shown() : []) });
+  made.update = (next) => {
+    series = next;
+    made.render();
+  };
   if (ownLegend && series.length > 1) made.node.querySelector(".chart").after(legendOf(series, hidden, made.render));
   return made;
 }

@@ -20,7 +20,7 @@ function curveFigures(all, { linesOf, limits = {}, hidden, ownLegend = false }) 
   }
   return [...groups.values()].map((group) => {
     const [{ name, form: kind, curve }] = group;
-    return lineFigure({
+    const made = lineFigure({
       title: `${told(curve.figure, all)} by round`,
       note: told(curve.note, all) || null,
       series: linesOf(group),
@@ -32,5 +32,6 @@ function curveFigures(all, { linesOf, limits = {}, hidden, ownLegend = false }) 
       hidden,
       ownLegend,
     });
+    return { ...made, group };
   });
 }

@@ -101,7 +101,7 @@ function tableView(table) {
             const classes = isText(column) ? "text" : null;
             return i === 0
               ? el("th", { scope: "row", class: classes }, el("bdi", {}, text))
-              : el("td", { class: classes }, isText(column) ? el("bdi", {}, text) : text);
+              : el("td", { class: classes, "data-head": plain(column.name) }, isText(column) ? el("bdi", {}, text) : text);
           }),
         ),
       ),
@@ -128,7 +128,7 @@ function tableView(table) {
       },
       label,
     );
-  return el(
+  const box = el(
     "div",
     { class: "tablebox" },
     el(
@@ -145,7 +145,13 @@ function tableView(table) {
     el(
       "div",
       { class: "scroll", tabindex: "0", role: "region", "aria-label": plain(table.title) },
-      el("table", {}, el("caption", {}, el("bdi", {}, plain(table.title))), el("thead", {}, el("tr", {}, heads)), body),
+      // On a narrow screen the cells of a row with many columns stand below each other, each beside its head.
+      el("table", { class: table.columns.length > 4 ? "wide" : null }, el("caption", {}, el("bdi", {}, plain(table.title))), el("thead", {}, el("tr", {}, heads)), body),
     ),
   );
+  box.update = (next) => {
+    table.rows = next;
+    rows();
+  };
+  return box;
 }

@@ -4,5 +4,16 @@ from importlib import import_module
 
 from fedfdp.report.section import Section
 
-NAMES = ("comparison", "summary", "privacy", "rounds", "clients", "data", "settings")  # in the order of the page
+# In the order of the page.
+NAMES = (
+    "comparison",
+    "summary",
+    "classes",
+    "clients",
+    "joining",
+    "rounds",
+    "data",
+    "privacy",
+    "settings",
+)
 SECTIONS: list[Section] = [import_module(f"fedfdp.report.sections.{name}").SECTION for name in NAMES]

@@ -4,6 +4,8 @@ drawings.clients = (run) => {
     parts = [],
     end = (name) => last(c[name]) || [],
     seen = Object.values(metrics).filter((metric) => metric.by_client && c[metric.name].flat().some(known)),
+    // The names of the ends of its interval, if they are kept.
+    between = (metric) => metric.interval && end(metric.interval[0]).some(known) && metric.interval,
     title = (metric) => told(metric.title, [run]);
   if (!run.elsewhere)
     parts.push(
@@ -26,17 +28,40 @@ drawings.clients = (run) => {
         { name: "client", kind: "text" },
         { name: "training records", kind: "count" },
         { name: "test records", kind: "count" },
-        ...seen.map((metric) => ({ name: title(metric), kind: metric.form })),
+        ...seen.flatMap((metric) => [
+          { name: title(metric), kind: metric.form },
+          ...(between(metric) ? ["from", "to"] : []).map((name) => ({ name, kind: metric.form })),
+        ]),
       ],
       rows: c.names.map((name, i) => [
         name,
         c.train?.[i] ?? null,
         c.test?.[i] ?? null,
-        ...seen.map((metric) => end(metric.name)[i] ?? null),
+        ...seen.flatMap((metric) =>
+          [metric.name, ...(between(metric) || [])].map((column) => end(column)[i] ?? null),
+        ),
       ]),
     }),
   );
   if (!seen.length) parts.push(paragraph("There is no evaluation by client yet."));
+  for (const metric of seen.filter(between)) {
+    const [low, high] = metric.interval,
+      worst = metric.better === "lower" ? -1 : 1;
+    parts.push(
+      intervalFigure({
+        title: `Test ${title(metric)} of each client, with its 95 % interval`,
+        note: "The worst served first. A long line: few test records, so little is known.",
+        rows: c.names
+          .map((name, i) => ({ name, value: end(metric.name)[i], low: end(low)[i], high: end(high)[i] }))
+          .sort((a, b) => worst * ((a.value ?? 0) - (b.value ?? 0))),
+        label: title(metric),
+        kind: metric.form,
+        reference: known(run.result.baseline_accuracy)
+          ? { value: run.result.baseline_accuracy, label: "always one class" }
+          : null,
+      }).node,
+    );
+  }
   parts.push(
     el(
       "div",
@@ -53,7 +78,9 @@ drawings.clients = (run) => {
           }).node,
       ),
     ),
-    ...seen.map(
+    ...seen
+      .filter((metric) => c[metric.name].filter((row) => row.some(known)).length > 1)
+      .map(
       (metric) =>
         multiplesFigure({
           title: `Test ${title(metric)} of each client by round`,

@@ -13,6 +13,7 @@ def _of_run(run: StoredRun) -> Json:
     step = max(1, math.ceil(len(run.history) / MOST_EVALUATIONS))
     kept = run.history[::-1][::step][::-1]
     names = [name for name, metric in METRICS.items() if metric.by_client]
+    names += [end for name in names for end in METRICS[name].interval or ()]
     served = {name: [(entry.get("clients") or {}).get(name) or [] for entry in kept] for name in names}
     accounts = run.privacy["clients"] if run.privacy else []
     clients = held.get("names") or [account["client"] for account in accounts]
@@ -24,6 +25,7 @@ def _of_run(run: StoredRun) -> Json:
         "train": of_each.get("train"),
         "test": of_each.get("test"),
         "classes": of_each.get("classes"),
+        "class_names": held.get("class_names"),
         "noted": bool(held),
         "round": [entry.get("round") for entry in kept],
     }

@@ -5,23 +5,41 @@ drawings.comparison = (runs) => {
   const task = taskOf(runs),
     { name: served, form: servedKind, better } = shownIn("line", task)[0];
   const figures = [],
-    datasets = new Set(runs.map((run) => run.data)).size;
+    datasets = new Set(runs.map((run) => run.data)).size,
+    partitions = new Set(runs.map((run) => `${run.partition} ${run.data}`)).size;
   const front = (run) => facts.front.includes(run.number);
-  const columns = [
-    ["#", "count", (r) => r.number],
-    ["run", "text", (r) => r.name],
+  // What is the same for all runs is said once, not in every row.
+  const same = (value) => new Set(runs.map(value)).size === 1;
+  const texts = [
     ["state", "text", (r) => (r.finished ? "finished" : `at round ${r.round}`)],
     ["method", "text", (r) => r.method],
     ["data", "text", (r) => r.data],
-    ...shownIn("column", task).map(({ name, title, form }) => [told(title, runs), form, (r) => r.result[name]]),
     ["δ", "delta", (r) => r.result.delta],
-    ["on the front", "text", (r) => (front(r) ? "yes" : "no")],
+  ];
+  const shared = texts.filter(([, , value]) => same(value) && value(runs[0]) !== null),
+    measured = (name) => runs.some((r) => known(r.result[name]));
+  const columns = [
+    ["#", "count", (r) => r.number],
+    ["run", "text", (r) => r.name],
+    ...texts.filter(([, , value]) => !same(value)),
+    ...shownIn("column", task)
+      .filter(({ name }) => measured(name))
+      .map(({ name, column, form }) => [told(column, runs), form, (r) => r.result[name]]),
+    ["front", "text", (r) => (front(r) ? "yes" : "no")],
   ];
   const parts = [
     paragraph(
-      `${runs.length} runs. Those on the front (shaded) are beaten by no other on the same data in ${served}, Ψ and ε together; a run without privacy counts as ε = ∞, an unfinished one does not take part.`,
+      `${runs.length} runs. Those on the front (shaded) are beaten by no other on the same records at the same clients in ${served}, Ψ and ε together; a run without privacy counts as ε = ∞, an unfinished one does not take part.`,
       "lead",
     ),
+    shared.length
+      ? paragraph(`All of them: ${shared.map(([name, kind, value]) => `${name} ${form[kind](value(runs[0]))}`).join("; ")}.`)
+      : null,
+    partitions > datasets
+      ? warning(
+          `The records were dealt out to clients or split into training and test in ${partitions} ways: runs on different ones are not on the same data, and their numbers differ by that too.`,
+        )
+      : null,
     datasets > 1 ? warning(`The runs are on ${datasets} data sets: accuracy and Ψ compare only within one.`) : null,
     tableView({
       title: "The runs beside each other",
@@ -121,17 +139,16 @@ function seedsTable(runs, task) {
       { name: "n", kind: "count" },
       { name: "method", kind: "text" },
       { name: "data", kind: "text" },
-      ...averaged.flatMap(({ title, form: kind }) => [
-        { name: told(title, runs), kind },
-        { name: `± ${told(title, runs)}`, kind },
-      ]),
+      ...averaged.map(({ column }) => ({ name: `${told(column, runs)} ±`, kind: "text" })),
     ],
     rows: facts.seeds.map((group) => [
       group.runs.join(" "),
       group.runs.length,
       group.method,
       group.data,
-      ...averaged.flatMap(({ name }) => [group.mean[name], group.spread[name]]),
+      ...averaged.map(({ name, form: kind }) =>
+        known(group.mean[name]) ? `${form[kind](group.mean[name])} ± ${form[kind](group.spread[name])}` : null,
+      ),
     ]),
   };
 }

@@ -20,12 +20,12 @@ def differing(runs: list[Json]) -> list[str]:
 
 
 def fronts(runs: list[Json]) -> list[int]:
-    """Numbers of the runs that no other on the same data beats in accuracy, Ψ and ε together.
+    """Numbers of the runs that no other on the same data, dealt out in the same way, beats in accuracy, Ψ and ε.
 
     A beats B when it is at least as good in all three and better in one; no privacy is ε = ∞. Where there is no
     accuracy, as in regression, the loss stands for it. Only finished runs with both measures take part.
     """
-    points = {run["number"]: (run["data"], _merits(run)) for run in runs if run["finished"]}
+    points = {run["number"]: ((run["data"], run["partition"]), _merits(run)) for run in runs if run["finished"]}
     known = {number: (data, merits) for number, (data, merits) in points.items() if merits is not None}
     return [
         number

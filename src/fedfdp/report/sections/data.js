@@ -29,6 +29,7 @@ drawings.data = (run) => {
         names: c.names,
         counts: c.classes,
         totals: c.train,
+        called: c.class_names,
       }).node,
     );
   return parts;

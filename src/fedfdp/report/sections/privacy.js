@@ -1,4 +1,46 @@
-// What one run guarantees: its privacy statement.
+// What one run guarantees: its privacy statement, in the statement's own words.
+// Clients that spent the same of the same budget are one row.
+function spentTable(run) {
+  const p = run.privacy,
+    groups = new Map();
+  for (const c of p.clients) {
+    const key = [c.epsilon, c.epsilon_replace_one, c.budget].join();
+    groups.set(key, [...(groups.get(key) || []), c]);
+  }
+  const folded = [...groups.values()].flatMap((group) => (group.length > 3 ? [group] : group.map((c) => [c])));
+  const range = (values) => {
+    const low = Math.min(...values),
+      high = Math.max(...values);
+    return low === high ? String(low) : `${low} to ${high}`;
+  };
+  return {
+    title: `Privacy spent by client, ${run.name}`,
+    columns: [
+      { name: "client", kind: "text" },
+      { name: p.many, kind: "text" },
+      { name: "ε", kind: "epsilon" },
+      { name: "ε, replace-one", kind: "epsilon" },
+      { name: "budget", kind: "number" },
+      { name: "used", kind: "percent" },
+    ],
+    rows: folded.map((group) => {
+      const [{ client, epsilon, epsilon_replace_one, budget }] = group;
+      return [
+        group.length === 1
+          ? client
+          : group.length === p.clients.length
+            ? `each of all ${group.length}`
+            : `each of ${group.length}: ${cut(group.map((c) => c.client).join(", "), 60)}`,
+        range(group.map((c) => c.records)),
+        epsilon,
+        epsilon_replace_one,
+        budget,
+        known(budget) ? epsilon / budget : null,
+      ];
+    }),
+  };
+}
+
 drawings.privacy = (run) => {
   const p = run.privacy,
     parts = [];
@@ -16,16 +58,7 @@ drawings.privacy = (run) => {
     );
     return parts;
   }
-  const m = p.mechanism,
-    other = known(p.epsilon_replace_one) ? form.epsilon(p.epsilon_replace_one) : "not known";
-  parts.push(
-    paragraph(
-      `Every record of every client is protected with ε = ${form.epsilon(p.epsilon)} at δ = ${form.delta(p.delta)} (zero-out of one record; where one record is replaced by another: ${
-        other
-      }), against a server that sees every upload. Accountant: ${p.accountant}.`,
-      "lead",
-    ),
-  );
+  parts.push(paragraph(plain(p.guarantee), "lead"));
   if (!run.finished)
     parts.push(
       warning(
@@ -33,39 +66,19 @@ drawings.privacy = (run) => {
       ),
     );
   for (const line of p.warnings || []) parts.push(warning(`Warning: ${plain(line)}.`));
-  const beside = (m.sigma_beside || []).length
-    ? ` What is released beside the gradient has noise multipliers ${m.sigma_beside.join(", ")}.`
-    : "";
   parts.push(
     el("h4", {}, "Mechanism"),
-    paragraph(
-      `${plain(p.algorithm)}, ${p.rounds} rounds. ${m.name}. Each record enters a batch with probability q = ${m.sampling.q}; which ones stays secret. Each gradient is cut to norm C = ${
-        m.clip
-      }, and noise of σ·C with σ = ${m.sigma} is added to their sum.${beside} Unit: ${p.unit}.`,
-    ),
+    paragraph(plain(p.working)),
     el("h4", {}, "What leaves a client"),
-    list([
-      ...Object.entries(p.released).map(([name, meaning]) => `${name}: ${meaning}`),
-      "the number of its records, as a public fact",
-    ]),
+    list(p.leaves.map((line) => line.replaceAll("`", ""))),
     el("h4", {}, "Assumptions"),
     list(p.assumptions),
     el("h4", {}, "Not covered"),
     list(p.not_covered),
-    tableView({
-      title: `Privacy spent by client, ${run.name}`,
-      columns: [
-        { name: "client", kind: "text" },
-        { name: "records", kind: "count" },
-        { name: "ε", kind: "epsilon" },
-        { name: "ε, replace-one", kind: "epsilon" },
-        { name: "budget", kind: "number" },
-      ],
-      rows: p.clients.map((c) => [c.client, c.records, c.epsilon, c.epsilon_replace_one, c.budget]),
-    }),
+    tableView(spentTable(run)),
     ...((p.remarks || []).length ? [list(p.remarks)] : []),
     paragraph(
-      `Computed with ${Object.entries(p.versions)
+      `${p.date ? `Written on ${p.date}, computed` : "Computed"} with ${Object.entries(p.versions)
         .map(([name, number]) => `${name} ${number}`)
         .join(", ")}.`,
       "soft",

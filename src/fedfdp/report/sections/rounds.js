@@ -9,7 +9,12 @@ drawings.rounds = (run) => {
     limits,
     ownLegend: true,
     linesOf: (group) =>
-      group.map(({ name, curve }) => ({ label: curve.label, x: h.round, y: h[name], style: styleOf(index++) })),
+      group
+        .filter(({ name }) => h[name].some(known))
+        .map(({ name, curve, interval }) => ({
+          ...{ label: curve.label, x: h.round, y: h[name], style: styleOf(index++) },
+          ...(interval && h[interval[0]].some(known) ? { low: h[interval[0]], high: h[interval[1]] } : {}),
+        })),
   });
   return [
     el(

@@ -5,7 +5,8 @@ from fedfdp.report.section import Json, Section, StoredRun
 
 
 def _of_run(run: StoredRun) -> Json:
-    names = ["round", *(name for name, metric in METRICS.items() if metric.curve is not None)]
+    drawn = [metric for metric in METRICS.values() if metric.curve is not None]
+    names = ["round", *(m.name for m in drawn), *(end for m in drawn for end in m.interval or ())]
     return {"history": {name: [entry.get(name) for entry in run.history] for name in names}}
 
 

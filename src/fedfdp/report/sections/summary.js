@@ -11,7 +11,7 @@ function sentence(run) {
   if (known(r.psi)) parts.push(`Ψ = ${form.number(r.psi)}`);
   if (!run.private) parts.push("not private");
   else if (known(r.epsilon))
-    parts.push(`ε = ${form.epsilon(r.epsilon)} at δ = ${form.delta(r.delta)} for every record`);
+    parts.push(`ε = ${form.epsilon(r.epsilon)} at δ = ${form.delta(r.delta)} for every ${run.unit}`);
   const clients = run.clients.names.length;
   return `${form.text(run.method)} on ${form.text(run.data)}, ${clients} ${clients === 1 ? "client" : "clients"}, ${run.round} rounds: ${parts.join("; ") || "no measures yet"}.`;
 }
@@ -21,13 +21,18 @@ drawings.summary = (run) => {
     cards = [];
   const card = (name, value, small) =>
     cards.push(el("div", {}, el("dt", {}, name), el("dd", {}, value, small ? el("small", {}, small) : null)));
-  for (const metric of shownIn("line", run.task))
-    card(told(metric.title, [run]), form[metric.form](r[metric.name]), told(metric.about, [run]));
+  const lead = shownIn("line", run.task),
+    beside = shownIn("result", run.task).filter((one) => known(r[one.name]));
+  for (const metric of Object.values(metrics).filter((one) => lead.includes(one) || beside.includes(one))) {
+    const ends = (metric.interval || []).map((name) => r[name]),
+      between = ends.length && ends.every(known) ? `95 % interval ${ends.map(form.percent).join(" to ")}; ` : "";
+    card(told(metric.title, [run]), form[metric.form](r[metric.name]), between + told(metric.about, [run]));
+  }
   card(
     "ε",
     run.private ? form.epsilon(r.epsilon) : "none",
     run.private
-      ? `δ = ${form.delta(r.delta)}${known(r.epsilon_budget) ? `, budget ${r.epsilon_budget}` : ""}`
+      ? `δ = ${form.delta(r.delta)}${known(r.epsilon_budget) ? `; ${(100 * r.epsilon / r.epsilon_budget).toFixed(0)} % of the budget of ${r.epsilon_budget} used` : ""}`
       : "this run is not private",
   );
   card(
@@ -49,6 +54,7 @@ drawings.summary = (run) => {
       : warning(
           `This run is not finished: everything below is as of round ${run.round}. Continue it with: fedfdp run --resume ${plain(run.folder)}`,
         ),
+    ...run.verdict.map((line) => warning(`${line[0].toUpperCase()}${line.slice(1)}.`)),
     el("dl", { class: "cards" }, cards),
     el(
       "details",

@@ -1,0 +1,223 @@
+"""The register: what was spent on which records, over run folders and nodes. It reads ledgers, and never a record.
+
+Nothing is estimated: what is not known is not added silently, it is said.
+"""
+
+import datetime
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedfdp.core.errors import RunError
+from fedfdp.engines.flower.judging import EVALUATIONS
+from fedfdp.engines.flower.policy import NodeConfig, load_node
+from fedfdp.privacy.accounting import find
+from fedfdp.privacy.accounting.events import History, bucket, merge
+from fedfdp.privacy.ledger.reading import read_ledger
+from fedfdp.privacy.unit import RECORD, Unit
+from fedfdp.runs.folder import IDENTITY, LEDGER, PRIVACY_JSON, Json, RunFolder
+from fedfdp.runs.store import find_runs
+
+ANYONE = "any record"  # where records move between clients from run to run
+_MOST_KINDS = 24  # of releases that are composed exactly; more are rounded, never to less
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What one holder spent in one run, or at its node in all of them."""
+
+    epsilon: float
+    delta: float
+    history: History | None = None  # None where only ε is known, or where only a filter's claim holds
+    budget: float | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run, or one node with all runs that it took part in."""
+
+    place: Path
+    kind: str  # run, or node
+    date: str  # when it was last written
+    data: str  # the name of the records
+    unit: Unit
+    method: str
+    state: str  # finished, or how far it is
+    holders: dict[str, Spent] = field(default_factory=dict)  # empty: without privacy
+    fingerprint: str = ""  # of records and who holds which
+    fixed_holders: bool = False  # whether a record is always at the same holder, whatever the seed
+    seeded: bool = False  # whether a configured seed made batches and noise
+    evaluations: int = 0  # answered on raw test records
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def epsilon(self) -> float | None:
+        return max((spent.epsilon for spent in self.holders.values()), default=None)
+
+    @property
+    def delta(self) -> float | None:
+        return max((spent.delta for spent in self.holders.values()), default=None)
+
+
+@dataclass(frozen=True)
+class Total:
+    """What one holder's records have cost: however later runs were chosen, and if all had been fixed beforehand."""
+
+    holder: str
+    runs: int
+    epsilon: float  # the sum of the runs' ε
+    delta: float  # the sum of their δ
+    planned: float | None  # ε of all releases together at the largest single δ, if they were fixed beforehand
+    planned_delta: float
+    budget: float | None  # where one budget is for all of it, as at a node
+
+
+@dataclass(frozen=True)
+class Records:
+    """All that was spent on one set of records."""
+
+    name: str
+    unit: Unit
+    entries: tuple[Entry, ...]
+    totals: tuple[Total, ...]  # the dearest first
+
+    @property
+    def unprotected(self) -> list[Entry]:
+        """Runs without privacy."""
+        return [entry for entry in self.entries if not entry.holders]
+
+    @property
+    def moved(self) -> bool:
+        """Whether records were dealt out in different ways, so that one cannot be followed from run to run."""
+        return any(total.holder == ANYONE for total in self.totals)
+
+
+def register(places: Sequence[Path]) -> list[Records]:
+    """What is known of these runs, folders of runs, and nodes (their .toml files), by records."""
+    entries = [entry for place in places for entry in _entries(place)]
+    unique = list({entry.place.resolve(): entry for entry in entries}.values())
+    groups: dict[tuple[str, str], list[Entry]] = {}
+    for entry in unique:
+        groups.setdefault((entry.data, entry.unit.name), []).append(entry)
+    return [_records(group) for group in groups.values()]
+
+
+def _entries(place: Path) -> list[Entry]:
+    if place.is_file() and place.suffix == ".toml":
+        return [_node(load_node(place))]
+    if not place.exists():
+        raise RunError(f"{place}: there is nothing; give a run, a folder with runs below it, or a node's .toml file")
+    if (place / LEDGER).is_file() and not (place / IDENTITY).is_file():
+        raise RunError(f"{place} is a node's folder; give the node's .toml file, which says whom its ledger is for")
+    return [_run(run) for run in find_runs([place])]
+
+
+def _node(config: NodeConfig) -> Entry:
+    folder = Path(config.folder)
+    charges, answered = read_ledger(folder / LEDGER), folder / EVALUATIONS
+    histories = charges.histories or {config.name: ()}
+    return Entry(
+        folder, "node", _date(folder / LEDGER), f"records of {config.name}", Unit(config.data.unit or RECORD),
+        "all runs", "open", _spent(histories, charges.accountant, charges.delta, {}, charges.budget),
+        fixed_holders=True, evaluations=json.loads(answered.read_text())["answered"] if answered.is_file() else 0,
+    )  # fmt: skip
+
+
+def _run(run: RunFolder) -> Entry:
+    config, said = run.config(), run.privacy()
+    data, summary = config.get("data", {}), run.summary() if run.finished else {}
+    source = data.get("source")
+    history = run.metrics()
+    state = "finished" if run.finished else f"at round {history[-1]['round']}" if history else "begun"
+    named = config.get("algorithm", {}).get("name") or "?"
+    seeded = config.get("randomness", "seeded") == "seeded" and config.get("engine", "local") != "flower"
+    return Entry(
+        run.path, "run", _date(run.path / (PRIVACY_JSON if said else IDENTITY)),
+        Path(source).name if source else str(summary.get("data", "records given in Python")),
+        Unit(_unit(said, data)), str(named), state, _holders(run, config, said),
+        fingerprint=str(run.identity().get("data", "")), fixed_holders=data.get("holder") is not None,
+        seeded=seeded, evaluations=sum((said or {}).get("evaluated", {}).values()),
+        warnings=tuple((said or {}).get("warnings", ())),
+    )  # fmt: skip
+
+
+def _holders(run: RunFolder, config: Json, said: Json | None) -> dict[str, Spent]:
+    """By the ledger where it is kept here; across machines by the statement, which says what nodes reported."""
+    stated = {account["client"]: account for account in (said or {}).get("clients", ())}
+    budgets = {name: account["budget"] for name, account in stated.items()}
+    if (run.path / LEDGER).is_file():
+        charges = read_ledger(run.path / LEDGER)
+        budget = config.get("privacy", {}).get("epsilon")
+        return _spent(charges.histories, charges.accountant, charges.delta, budgets, budget)
+    delta = float((said or {}).get("delta", 0.0))
+    return {name: Spent(account["epsilon"], delta, None, account["budget"]) for name, account in stated.items()}
+
+
+def _spent(
+    histories: dict[str, History], by: str, delta: float, budgets: dict[str, float | None], budget: float | None
+) -> dict[str, Spent]:
+    accountant = find(by)
+    found = {}
+    for name, history in histories.items():
+        own = budgets.get(name, budget)
+        claim = accountant.claim(history, own, delta)
+        found[name] = Spent(claim, delta, None if accountant.adaptive else history, own)
+    return found
+
+
+def _records(entries: list[Entry]) -> Records:
+    private = [entry for entry in entries if entry.holders]
+    moved = len({e.fingerprint for e in private}) > 1 and not all(entry.fixed_holders for entry in private)
+    by_holder: dict[str, list[Spent]] = {}
+    for entry in private:
+        for name, spent in ({ANYONE: _most(entry)} if moved else entry.holders).items():
+            by_holder.setdefault(name, []).append(spent)
+    totals = sorted((_total(name, parts) for name, parts in by_holder.items()), key=lambda t: (-t.epsilon, t.holder))
+    return Records(entries[0].data, entries[0].unit, tuple(sorted(entries, key=lambda e: e.date)), tuple(totals))
+
+
+def _most(entry: Entry) -> Spent:
+    """At least what any client of this run spent: of every kind of release, the largest number."""
+    spent = list(entry.holders.values())
+    most: dict[tuple[float, float], int] = {}
+    for each in spent:
+        for q, sigma, count in each.history or ():
+            most[q, sigma] = max(count, most.get((q, sigma), 0))
+    whole = merge((q, sigma, count) for (q, sigma), count in most.items())
+    known = all(each.history is not None for each in spent)
+    return Spent(max(s.epsilon for s in spent), max(s.delta for s in spent), whole if known else None)
+
+
+def _total(holder: str, parts: list[Spent]) -> Total:
+    delta = max(part.delta for part in parts)
+    planned = None
+    if all(part.history is not None for part in parts):
+        whole = bucket(merge(*(part.history or () for part in parts)), _MOST_KINDS)
+        planned = find("pld").epsilon(whole, delta)
+    alone = parts[0].budget if len(parts) == 1 else None
+    total = sum(part.epsilon for part in parts)
+    return Total(holder, len(parts), total, sum(part.delta for part in parts), planned, delta, alone)
+
+
+def _unit(said: Json | None, data: Json) -> str:
+    if said is not None:
+        return str(said.get("one") or said["unit"].partition(" in column ")[2] or RECORD)
+    return str(data.get("unit") or RECORD)
+
+
+def _date(file: Path) -> str:
+    return datetime.date.fromtimestamp(file.stat().st_mtime).isoformat()
+
+
+def odds(epsilon: float, before: float) -> float:
+    """How sure someone can be at most after all releases, who thought it this likely before them."""
+    if epsilon > 700:
+        return 1.0
+    return before * math.exp(epsilon) / (1 - before + before * math.exp(epsilon))
+
+
+def distinct(entries: Iterable[Entry]) -> list[str]:
+    """The warnings of all entries, each once."""
+    return list(dict.fromkeys(warning for entry in entries for warning in entry.warnings))
