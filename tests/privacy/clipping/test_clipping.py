@@ -367,6 +367,19 @@ def test_the_report_names_each_layer_and_the_reason():
     kinds = {report.name: (report.kind, report.rule) for report in check_model(model, x)}
     fast = {"1": "GroupNorm", "3": "Conv2d", "5": "Linear", "8": "Linear"}
     assert kinds == {"0": ("Conv2d", "frozen")} | {name: (kind, "fast") for name, kind in fast.items()}
-    report = check_model(nn.Sequential(nn.Flatten(), nn.PReLU(), nn.Linear(49, 3)), x)
+    report = check_model(Written(), x)
     assert {r.rule for r in report} == {"fallback"}
-    assert "prelu" in report[0].advice
+    assert "__setitem__" in report[0].advice
+
+
+class Written(nn.Module):
+    """Writes a parameter into the data, for which there is no rule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start, self.out = nn.Parameter(torch.rand(7)), nn.Linear(49, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x.flatten(1).clone()
+        h[:, :7] = self.start
+        return self.out(h)

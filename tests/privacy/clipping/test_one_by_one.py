@@ -82,17 +82,31 @@ class MixesRecords(nn.Module):
         return self.out(h - 0.5 * h.mean(0))
 
 
+class Assigned(Scale):
+    """A parameter that is written into a part of the data."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x.clone()
+        h[:, 1:3] = self.scale[:2]
+        return self.out(h * x)
+
+
 @pytest.mark.parametrize(
-    ("make", "shape", "how"),
+    ("make", "shape"),
     [
-        (CrossAttention, (5, 3, 8), "vmap"),
-        (lambda: Recurrent(nn.LSTM), (5, 3, 4), "vmap"),
-        (lambda: Recurrent(nn.GRU), (5, 3, 4), "loop"),
-        (Scale, (5, 4), "vmap"),
-        (Positions, (5, 4), "vmap"),
-        (Hidden, (5, 4), "loop"),
+        (CrossAttention, (5, 3, 8)),
+        (lambda: Recurrent(nn.LSTM), (5, 3, 4)),
+        (lambda: Recurrent(nn.GRU), (5, 3, 4)),
+        (Scale, (5, 4)),
+        (Positions, (5, 4)),
     ],
 )
+def test_what_has_a_rule_needs_no_fallback(make, shape):
+    torch.manual_seed(0)
+    assert_parity(make(), torch.randn(*shape), "rules", by_autograd)
+
+
+@pytest.mark.parametrize(("make", "shape", "how"), [(Assigned, (5, 4), "vmap"), (Hidden, (5, 4), "loop")])
 def test_other_models_go_through_the_fallback_and_say_so_once(make, shape, how, caplog):
     torch.manual_seed(0)
     model, x = make(), torch.randn(*shape)
@@ -127,4 +141,4 @@ def test_a_loss_that_mixes_records_is_run_record_by_record():
 def test_reparametrised_weights(wrap):
     x = torch.randn(5, 4)
     model = nn.Sequential(wrap(nn.Linear(4, 6)), nn.Tanh(), nn.Linear(6, CLASSES)).eval()
-    assert_parity(model, x, "vmap", by_autograd)
+    assert_parity(model, x, "rules", by_autograd)
