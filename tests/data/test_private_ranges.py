@@ -178,6 +178,7 @@ def test_every_ledger_is_charged_before_round_0_and_the_statement_includes_it(ba
     charges = (banks / "run" / "ledger.jsonl").read_text().splitlines()[1:]
     assert ['"client":"a","round":-1,"attempt":0' in charges[0], '"events":[[1.0,[4.0],1]]' in charges[0]] == [True] * 2
     assert ['"client":"b"' in charges[1], '"events":[[1.0,[4.0],1]]' in charges[1]] == [True] * 2
+    config = configs.from_dict(RunFolder.find(banks / "run").config())
     rounds = repeat(config.algorithm.events(None, config.privacy), 3)
     assert result.summary["epsilon"] == pytest.approx(epsilon([Event(1.0, (4.0,)), *rounds], 1e-5), rel=1e-9)
     assert "`ranges`: once, before training" in (banks / "run" / "privacy.md").read_text()

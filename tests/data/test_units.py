@@ -8,7 +8,7 @@ import pytest
 from fedfdp.core.errors import DataError, SettingError
 from fedfdp.data.validation import review
 from fedfdp.runs import config
-from fedfdp.runs.build import federation_of, launch
+from fedfdp.runs.build import federation_of, fitted, launch
 
 CONFIG = """
 [data]
@@ -83,7 +83,8 @@ def test_an_archive_can_name_persons_too(tmp_path):
 
 
 def test_the_check_tells_who_is_at_two_holders(tmp_path, table):
-    c = settings(tmp_path, table, "rounds=3").resolved()
+    c = settings(tmp_path, table, "rounds=3")
+    c = fitted(c, federation_of(c))
     everyone = {p for _, p, *_ in rows_of(table)}
     advice = review(federation_of(c), c.privacy).advice
     assert any(f"1 of {len(everyone)} values of 'patient' are at more than one holder" in line for line in advice)

@@ -38,7 +38,8 @@ def write_files(base: Path, port: int) -> None:
 def test_the_files_are_valid(tmp_path):
     write_files(tmp_path, 9092)
     config, settings = load(str(tmp_path / "run.toml"))
-    assert config.resolved().rounds == 30
+    config = config.resolved()
+    assert config.rounds == 30
     assert list(settings.nodes) == ["north", "south"]
     node = load_node(tmp_path / "south" / "node.toml")
     assert (node.name, node.policy.evaluate, node.policy.epsilon) == ("south", False, 3.0)

@@ -57,7 +57,7 @@ def test_it_is_the_noise_that_a_client_adds():
     """With noise of exactly one standard deviation, the released loss is off by the square root of the variance."""
     x, y = torch.tensor([[1.0], [2.0]] * 50), torch.zeros(100)
     federation = Federation.from_clients({"a": (x, y, x, y), "b": (x, y, x, y)})
-    method, learner = FedFDP(loss_clip=3.0, loss_ceiling=5.0, initial_loss=1.0), linear(0.5)
+    method, learner = FedFDP(lr=1.0, loss_clip=3.0, loss_ceiling=5.0, initial_loss=1.0), linear(0.5)
     uploads = []
     for noise in (0.0, 1.0):
         client = LocalClient(federation.clients[0], learner, privacy=PRIVACY, randomness=Given(noise), round=0)

@@ -73,7 +73,7 @@ def test_nodes_with_tables_train_as_one_process_with_all_of_them(holders, tmp_pa
         "data": {**data, "columns": {"age": [0, 100], "kind": ["x", "y"]}},
         "model": {"name": "linear"},
         "algorithm": {"name": "fedavg", "lr": 0.5},
-        "privacy": {"epsilon": 8.0, "q": 0.1},
+        "privacy": {"epsilon": 8.0, "sigma": 2.0, "q": 0.1},
     }
     nodes = {number + 100: open_node(load_node(holder / "node.toml")) for number, holder in enumerate(holders)}
     grid = type(deployment().grid)(nodes)

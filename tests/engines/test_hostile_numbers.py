@@ -95,6 +95,7 @@ OUT_OF_RANGE = [
 
 @pytest.mark.parametrize(("method", "change", "name"), OUT_OF_RANGE)
 def test_a_broadcast_out_of_range_is_refused_and_costs_nothing(digits, method, change, name):
+    method = replace(method, lr=1.0)
     privacy = replace(PRIVATE, accountant="rdp")
     learner = Learner(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), cross_entropy)
     made = {

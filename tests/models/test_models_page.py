@@ -14,7 +14,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="ut
 
 
 def blocks(kind: str) -> list[str]:
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
+    page = re.sub(r"^<!-- shown: .*? -->\n```\n.*?^```$", "", PAGE, flags=re.DOTALL | re.MULTILINE)  # not run
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
     return [block for language, block in found if language == kind]
 
 

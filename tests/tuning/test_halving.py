@@ -60,7 +60,7 @@ def test_no_setting_is_dropped_before_it_has_begun_to_learn(rounds, expected, mo
 
 def test_short_runs_are_judged_by_the_mean_over_seeds_on_the_same_data(monkeypatch):
     monkeypatch.setattr(halving, "SEEDS", 3)
-    (one,) = candidates("digits", ["rounds=200", "seed=7"], {"algorithm.lr": ["1"]}, public=None)
+    (one,) = candidates("digits", ["rounds=200", "seed=7", "privacy.epsilon=8"], {"algorithm.lr": ["1"]}, public=None)
     runs = halving._seeded(one.config)
     assert [run.seed for run in runs] == [7, 8, 9]
     assert [run.data.seed for run in runs] == [None, 7, 7]  # None: the run's own
