@@ -19,7 +19,7 @@ PARTS = {
     "records taken": (("engines/local.py", "_records_of"),),
     "forward pass": (("clipping/by_rules.py", "taped"),),
     "backward pass for output gradients": (("clipping/by_rules.py", "output_gradients"),),
-    "layer rules: per-sample gradients or factors": (("clipping/by_rules.py", "contributions_of"),),
+    "layer rules: per-sample gradients or factors": (("clipping/pulled_back.py", "contributions_of"),),
     "norms and coefficients": (
         ("clipping/contributions.py", "total_norms"),
         ("clipping/bounded.py", "wanted"),
