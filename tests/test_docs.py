@@ -147,11 +147,6 @@ def test_every_command_exists_with_its_options_and_every_other_block_says_why_it
                 check(command)
 
 
-def test_the_two_file_example_is_short():
-    (config,) = [block for block in blocks(ROOT / "docs" / "start.md") if block.name == "run.toml"]
-    assert len(config.text.splitlines()) <= 15
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):

@@ -8,7 +8,7 @@ def test_list(fedfdp):
     code, out, _ = fedfdp("models", "list", "--json")
     assert code == 0
     rows = {row["name"]: row for row in json.loads(out)}
-    assert list(rows) == ["paper-cnn", "small-cnn", "mlp", "linear"]
+    assert list(rows) == ["paper-cnn", "small-cnn", "mlp", "linear", "head-cnn"]
     assert (rows["linear"]["on_images"], rows["linear"]["on_table"]) == (7850, 62)
     code, out, _ = fedfdp("models", "list")
     assert code == 0

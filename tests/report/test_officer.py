@@ -73,8 +73,7 @@ def test_report_terminal_and_statement_name_the_same_unit(tmp_path, monkeypatch,
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["fedfdp", "run", "run.toml", "--out", "run", "--report"])
-    with pytest.raises(SystemExit, match="0"):
-        main()
+    main()
     assert "for every country" in capsys.readouterr().out
     page = (tmp_path / "run" / "privacy.md").read_text()
     assert page.splitlines()[2].startswith("Every country of every client is protected with **ε = ")
@@ -88,8 +87,7 @@ def test_report_terminal_and_statement_name_the_same_unit(tmp_path, monkeypatch,
     assert run["by_class"]["names"] == ["no", "yes"]
     assert "Every record" not in html.split("</script>")[0]
     monkeypatch.setattr(sys, "argv", ["fedfdp", "officer", "run"])
-    with pytest.raises(SystemExit, match="0"):
-        main()
+    main()
     assert "for every country" in capsys.readouterr().out
     assert "<strong>One country</strong>" in (tmp_path / "run" / "officer.html").read_text()
 

@@ -123,8 +123,8 @@ def test_an_edited_file_is_another_run_and_the_old_one_stays(table, tmp_path):
 def test_tuning_on_an_edited_file_starts_anew(table, tmp_path):
     config, file = table
     tried = [Candidate(("algorithm.lr=1",), replace(config, name="tune"))]
-    for runs in (1, 1, 2):
-        if runs == 2:
+    for runs in (3, 3, 6):  # a seed each, and again on the edited file
+        if runs == 6:
             edit(file)
         tune(tried, tmp_path / "tuned", jobs=1)
         assert len(Store(tmp_path / "tuned").runs()) == runs
