@@ -38,7 +38,7 @@ def interleaved(peers: Mapping[str, Peer], *, seconds: float, clock: Clock | Non
     """Timings of all peers, the plain one among them, about so many seconds each. Peers that are too slow are left out.
 
     A peer has turns until its seconds are used up, and LEAST of them unless that takes as many times its seconds. The
-    plain one has turns as long as any other does.
+    plain one has turns as long as any other does. Without a clock, it is the time that passes.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what other libraries say of themselves
