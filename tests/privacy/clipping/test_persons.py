@@ -170,7 +170,7 @@ def test_a_run_counts_persons_and_says_so(tmp_path, loss_at):
     assert result.summary["records"] == 60  # 30 persons of each 40 train
     page = (tmp_path / "run" / "privacy.md").read_text()
     assert "Every person of every client" in page
-    assert "a person at several clients" in page
+    assert "one person at several clients" in page
     assert "| north | 30 |" in page
 
 
