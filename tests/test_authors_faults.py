@@ -100,7 +100,7 @@ def test_delta_is_what_the_paper_says():
 
 def test_the_loss_bound_never_sticks_at_zero():
     assert mean_bound(-3.0, floor=0.01, ceiling=10.0) == 0.01
-    method = FedFDP(loss_bound="mean", initial_loss=1.0)
+    method = FedFDP(lr=1.0, loss_bound="mean", initial_loss=1.0)
     client = client_of(8, Given(noise=-100.0), replace(PRIVATE, q=1.0))
     from fedfdp.algorithms.base import Population
 
