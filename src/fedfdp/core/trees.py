@@ -4,10 +4,10 @@ A plain tensor stays what it is. A model gets a tuple as its arguments one after
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedfdp.core.errors import DataError
 
@@ -105,7 +105,7 @@ def arguments_of(x: Inputs) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
     return parts_of(x), {}
 
 
-def call(model: nn.Module, x: Inputs) -> Tensor:
+def call(model: Callable[..., Any], x: Inputs) -> Tensor:
     """What the model gives for these records."""
     if isinstance(x, Tensor):
         plain: Tensor = model(x)
@@ -161,13 +161,8 @@ def blank(form: Form, count: int = 2, device: torch.device | None = None) -> Inp
 
     found = made(form, count, zeros)
     masks = [leaf.kind == "bool" or "mask" in leaf.name for leaf in form]
-    return like(
-        found,
-        [
-            part | 1 if part.dtype == torch.bool and mask else part + 1 if mask else part
-            for part, mask in zip(parts_of(found), masks, strict=True)
-        ],
-    )
+    both = zip(parts_of(found), masks, strict=True)
+    return like(found, [torch.ones_like(part) if mask else part for part, mask in both])
 
 
 def random(form: Form, count: int, chance: torch.Generator) -> Inputs:
