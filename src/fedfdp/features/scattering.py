@@ -101,12 +101,21 @@ class Scattering(nn.Module):
             found = found[..., : (found.shape[-1] + 1) // 2]
         found = found.reshape(records, colours * CHANNELS, *found.shape[2:])
         found = functional.group_norm(found, self.groups, eps=EPSILON)
-        return found if self.common == 1 else self._contrasted(found.unflatten(1, (colours, CHANNELS))).flatten(1, 2)
+        return found if self.common == 1 else self._contrasted(found, colours)
 
-    def _contrasted(self, found: Tensor) -> Tensor:
-        """Of (records, colours, 81, …): less of the mean over the angles, for both scales and for the second order."""
-        mean, *kinds = found.split([1, ANGLES, ANGLES, ANGLES**2], 2)
-        return torch.cat([mean, *(kind - (1 - self.common) * kind.mean(2, keepdim=True) for kind in kinds)], 2)
+    def _contrasted(self, found: Tensor, colours: int) -> Tensor:
+        """Less of the mean over the angles: for each colour, of both scales and of the second order."""
+        parts = []
+        for kind in found.tensor_split(self._edges(colours), dim=1):
+            common = kind.mean(1, keepdim=True) if kind.shape[1] > 1 else torch.zeros_like(kind)
+            parts.append(kind - (1 - self.common) * common)
+        return torch.cat(parts, 1)
+
+    @staticmethod
+    def _edges(colours: int) -> list[int]:
+        """Where the kinds of channels begin: x∗φ, two scales, the second order."""
+        starts = (0, 1, 1 + ANGLES, 1 + 2 * ANGLES)
+        return [CHANNELS * colour + start for colour in range(colours) for start in starts][1:]
 
 
 def _morlet(j: int, side: int) -> Tensor:

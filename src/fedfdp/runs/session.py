@@ -21,8 +21,10 @@ from torch import nn
 from fedfdp.algorithms import algorithm_name
 from fedfdp.core import weights
 from fedfdp.core.errors import DivergedError, FedFDPError, RunError
+from fedfdp.core.trees import is_plain
 from fedfdp.fairness.metrics import by_class
 from fedfdp.models.learner import Learner
+from fedfdp.models.tasks import task_for
 from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json, RunFolder
 from fedfdp.runs.live import Live
 from fedfdp.runs.statement import Statement, statement
@@ -254,6 +256,9 @@ class Session:
                 "classes": members.classes,
                 "outputs": members.outputs,
                 "tokens": members.tokens,
+                **({} if is_plain(members.form) else {"inputs": [list(leaf) for leaf in members.form]}),
+                **({} if members.task is task_for(members.classes) else {"name": members.task.name}),
+                **({} if self.learner.output is None else {"output": self.learner.output}),
             },
             "metric": self.trainer.evaluator.performance.name,
             "evaluation_share": round(self.trainer.evaluating / max(progress.seconds, 1e-9), 4),
