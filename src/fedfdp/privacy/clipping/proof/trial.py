@@ -214,8 +214,10 @@ def _spoil(value: Tensor, place: Rows, record: int) -> Tensor:
 
 def _survives(place: Rows, index: int, whole: list[Tensor], spoilt: Mapping[int, list[Tensor]]) -> bool:
     """Whether a record's part of a result is the same where all other records are NaN."""
-    parts = [(place.take(r[index], MANY, record), place.take(whole[index], MANY, record)) for record, r in spoilt.items()]
-    return all(_close(part, right) for part, right in parts)
+    return all(
+        _close(place.take(results[index], MANY, record), place.take(whole[index], MANY, record))
+        for record, results in spoilt.items()
+    )
 
 
 def _close(one: Tensor, other: Tensor) -> bool:
