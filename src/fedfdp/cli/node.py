@@ -96,3 +96,30 @@ def _print_spending(found: "Spending", by: str) -> None:
     for left in found.left:
         more = "" if left.rounds is None else f"; {left.rounds} more like the last one fit"
         print(f"  {left.what}: {left.used:.4f} of {left.budget:g} used{more}")
+
+
+@app.command()
+def backup(
+    config: Annotated[Path, typer.Argument(help="The node's node.toml.", metavar="NODE.toml")],
+    out: Annotated[Path, typer.Option(help="The backup, a new .tar.gz file.")],
+) -> None:
+    """Keep ledger and state in one file, also while the node runs. A backup that is put back can never un-spend."""
+    from fedfdp.deploy.backup import back_up
+    from fedfdp.engines.flower.policy import load_node
+
+    count = back_up(load_node(config), out)
+    print(f"{out} holds {count} charges; it has no records and no key")
+
+
+@app.command()
+def restored(
+    config: Annotated[Path, typer.Argument(help="The node's node.toml.", metavar="NODE.toml")],
+    by_witness: Annotated[
+        bool, typer.Option("--by-witness", help="You vouch that the second copy of the ledger is the newest there was.")
+    ] = False,
+) -> None:
+    """Declare that an older copy of the folder was put back. What may have been spent since then counts as spent."""
+    from fedfdp.deploy.backup import declare_restored
+
+    done = declare_restored(config, by_witness=by_witness)
+    print(f"{done.found} charges taken from the second copy, {done.assumed} assumed; ε = {done.epsilon:.4f} is claimed")

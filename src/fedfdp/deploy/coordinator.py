@@ -109,7 +109,8 @@ def coordinate(
         accounts = None
         if privacy is not None:
             budgets = {name: privacy.budget(name) for name in roster.names}
-            accounts = Accounts(privacy.delta, privacy.accountant, budgets, method.adaptive)
+            register = Path(settings.register) if settings.register else None
+            accounts = Accounts(privacy.delta, privacy.accountant, budgets, method.adaptive, register=register)
         engine = FlowerEngine(
             roster,
             method,

@@ -7,8 +7,10 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from fedfdp.core.errors import DataError
+from fedfdp.core import files
+from fedfdp.core.errors import DataError, SettingError
 from fedfdp.privacy.accounting import ACCOUNTANTS, Accountant, find
 from fedfdp.privacy.accounting.events import Adjacency, History, contains, merge
 
@@ -87,6 +89,20 @@ class Accounts:
     budgets: dict[str, float | None]
     adaptive: bool = False  # the method chooses by what was released: only a filter's claim holds then
     spent: dict[str, Spent] = field(default_factory=dict)
+    register: Path | None = None  # a file in which the most charges that each node showed are kept, over all runs
+    known: dict[str, int] = field(default_factory=dict)  # what it holds
+
+    def __post_init__(self) -> None:
+        if self.register is not None and self.register.exists():
+            try:
+                self.known = {str(name): int(count) for name, count in json.loads(self.register.read_text()).items()}
+            except (ValueError, AttributeError, TypeError):
+                fix = "put back a copy, or remove it"
+                raise SettingError("flower.register", str(self.register), "is no list of nodes", fix) from None
+
+    def seen(self, client: str) -> int:
+        """The most charges that this coordinator has seen in the node's ledger."""
+        return self.known.get(client, 0)
 
     def report(self, client: str, said: str) -> None:
         """Notes a node's report. A ledger only grows: one that shows less than before was lost, and raises."""
@@ -99,7 +115,14 @@ class Accounts:
             raise DataError(f"its ledger counts by {now.accountant}, and this method takes a filter")
         if now.by.adaptive and now.delta > self.delta:
             raise DataError(f"its ledger is a filter for delta = {now.delta:g}, the run's is {self.delta:g}")
-        self.spent[client] = now
+        if (count := sum(count for *_, count in now.history)) < self.seen(client):
+            raise DataError(f"its ledger shows {count} charges, {self.seen(client)} were seen: an older copy of it?")
+        self.spent[client], self.known[client] = now, count
+
+    def keep(self) -> None:
+        """Writes the register, before anything is done with the answers."""
+        if self.register is not None:
+            files.write_whole(self.register, json.dumps(self.known, indent=1).encode())
 
     def charged(self) -> int:
         return sum(count for spent in self.spent.values() for _, _, count in spent.history)

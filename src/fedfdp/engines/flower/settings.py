@@ -23,6 +23,7 @@ class Flower:
     quorum: int | None = None  # uploads that a round needs; None: more than half of the nodes
     deadline: float = 600.0  # seconds for one round
     wait: float = 600.0  # seconds to wait for nodes, at the start and where there are fewer than the quorum
+    register: str | None = None  # file that keeps how much each node's ledger showed, over all runs; None: none
     norm_ratio: float | None = None  # drop uploads whose norm exceeds this multiple of the median
 
     def __post_init__(self) -> None:
@@ -55,7 +56,8 @@ class Flower:
         }
         revoked = tuple(str(folder / path) for path in self.revoked)
         authority, certificate, key = place(self.authority), place(self.certificate), place(self.key)
-        return replace(self, nodes=below, revoked=revoked, authority=authority, certificate=certificate, key=key)
+        placed = replace(self, authority=authority, certificate=certificate, key=key)
+        return replace(placed, nodes=below, revoked=revoked, register=place(self.register))
 
     def keys(self) -> dict[str, list[Path]]:
         """The files of each node's public keys: usually one."""
