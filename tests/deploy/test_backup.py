@@ -70,7 +70,7 @@ def test_a_backup_that_is_as_new_as_the_ledger_opens(node, tmp_path):
 def test_an_older_one_is_refused_until_it_is_declared_and_then_nothing_is_left(node, tmp_path):
     backed_up(node, spent_after=4)
     put_back(node, tmp_path / "backup.tar.gz")
-    with pytest.raises(RunError, match="shows 3 of 7 charges .* an older copy was put back; declare it"):
+    with pytest.raises(RunError, match=r"shows 3 of 7 charges .* an older copy was put back; declare it"):
         open_node(load_node(node))
     done = declare_restored(node)
     assert done.found == 4
@@ -164,7 +164,7 @@ def test_the_coordinator_remembers_what_it_saw_over_runs(node, tmp_path):
         assert answer.status == "refused"
         assert "7 charges of this node were seen, its ledger shows 3" in answer.reason
     (tmp_path / "nodes.json").write_text("[]")
-    with pytest.raises(SettingError, match="flower.register"):
+    with pytest.raises(SettingError, match=r"flower\.register"):
         Accounts(1e-5, "pld", {}, register=tmp_path / "nodes.json")
 
 

@@ -17,6 +17,7 @@ class Witness:
 
     def __init__(self, path: Path, ledger: Path) -> None:
         self.path, self.ledger = path, ledger
+        self._followed: int | None = None  # bytes of both that are equal, once that is known
 
     @property
     def mark(self) -> Path:
@@ -45,21 +46,26 @@ class Witness:
 
     def follow(self) -> None:
         """Adds what the ledger has and the witness has not; on the disk when it returns."""
-        known, shown = len(self.lines()), self.ledger.read_bytes()
+        known = len(self.lines()) if self._followed is None else self._followed
+        with open(self.ledger, "rb") as file:
+            file.seek(known)
+            news = file.read()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb") as file:
             file.seek(known)
-            file.write(shown[known:])
+            file.write(news)
             file.truncate()
             file.flush()
             os.fsync(file.fileno())
+        self._followed = known + len(news)
         if not self.mark.exists():
             self.mark.write_text(f"{self.path}\n")
 
     def begin_anew(self) -> None:
         """Becomes a copy of the ledger as it is: only after its owner has declared what happened."""
         self.path.unlink(missing_ok=True)
+        self._followed = None
         self.follow()
 
 
