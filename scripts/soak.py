@@ -210,9 +210,9 @@ def compare(out: Path, nodes: int) -> dict[str, object]:
 
 
 def growth(process: Process) -> dict[str, object] | None:
-    """Handles and memory of its longest life, after its first 30 seconds: at first, at the end, and the most."""
+    """Handles and memory of its longest life without its first third: at first, at the end, and the most."""
     longest = max(process.lives, key=lambda life: life[-1][0] if life else 0.0, default=[])
-    warm = [sample for sample in longest if sample[0] > 30]
+    warm = longest[len(longest) // 3 :]
     if len(warm) < 4:
         return None
     first, last = warm[0], warm[-1]

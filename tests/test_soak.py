@@ -38,11 +38,11 @@ def test_packets_are_late_and_a_node_that_is_cut_off_hears_nothing_until_it_is_b
     network = bad_network.Network(latency=0.1)
     network.start(2)
     server = subprocess.Popen(bad_network.inside(bad_network.SERVER, [sys.executable, "-S", "-c", ECHO]))
-    call = lambda node: subprocess.run(  # noqa: E731
-        bad_network.inside(bad_network.namespace(node), [sys.executable, "-S", "-c", CALL]),
-        capture_output=True,
-        text=True,
-    )
+
+    def call(node: int) -> subprocess.CompletedProcess[str]:
+        command = bad_network.inside(bad_network.namespace(node), [sys.executable, "-S", "-c", CALL])
+        return subprocess.run(command, capture_output=True, text=True)
+
     try:
         time.sleep(1)
         word, seconds = call(0).stdout.split()

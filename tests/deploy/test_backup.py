@@ -158,6 +158,8 @@ def test_the_coordinator_remembers_what_it_saw_over_runs(node, tmp_path):
     assert later.seen("north") == 7
     with pytest.raises(Exception, match="shows 3 charges, 7 were seen"):
         later.report("north", said(3))
+    later.report("north", said(3), past=True)  # of a run that is resumed
+    assert later.seen("north") == 7
     spend(node, 3)
     with open_node(load_node(node)) as opened:
         answer = opened.answer(Question("train", "run", "{}", 3, 1, b"", later.seen("north")))

@@ -12,17 +12,17 @@ from pathlib import Path
 
 from fedfdp.core import files
 from fedfdp.core.errors import RunError, SettingError
+from fedfdp.engines.flower.book import LEDGER, open_book
 from fedfdp.engines.flower.judging import EVALUATIONS
 from fedfdp.engines.flower.memory import STATE
-from fedfdp.engines.flower.node import LEDGER, STOPPED
+from fedfdp.engines.flower.node import STOPPED
 from fedfdp.engines.flower.policy import NodeConfig, load_node
 from fedfdp.engines.flower.witness import MARK, Witness
 from fedfdp.privacy.accounting.events import Event, repeat
-from fedfdp.privacy.ledger.book import LedgerBook
 from fedfdp.privacy.ledger.file import Entry, entry_of
 from fedfdp.privacy.ledger.journal import head_of
 from fedfdp.privacy.ledger.ledger import BEFORE, Ledger
-from fedfdp.privacy.ledger.periods import Dates, Today, utc_today
+from fedfdp.privacy.ledger.periods import Today, utc_today
 
 ASSUMED = "assumed after a restore"
 MOST_COUNTED = 10**9  # of equal charges, as a coordinator takes them
@@ -74,16 +74,7 @@ def declare_restored(path: Path, *, by_witness: bool = False, today: Today = utc
     if by_witness and not witness.path.is_file():
         raise SettingError("--by-witness", str(witness.path), "there is no such file", "leave it out, or bring it here")
     folder.mkdir(parents=True, exist_ok=True)
-    with LedgerBook.open(
-        folder / LEDGER,
-        data=f"all records of {config.name}",
-        config="all runs",
-        budgets={config.name: policy.epsilon},
-        delta=policy.delta,
-        accountant=policy.accountant,
-        expects=[policy.dearest],
-        dates=Dates(today, policy.limit),
-    ) as book:
+    with open_book(config, today) as book:
         ledger = book.ledger(config.name)
         found, assumed = _from_witness(ledger, witness), 0
         if not by_witness:

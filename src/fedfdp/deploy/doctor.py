@@ -22,7 +22,8 @@ from fedfdp.core.errors import FedFDPError, SettingError
 from fedfdp.deploy.coordinator import load
 from fedfdp.deploy.node import own_records
 from fedfdp.deploy.spending import date_of, spending
-from fedfdp.engines.flower.node import LEDGER, STOPPED
+from fedfdp.engines.flower.book import LEDGER
+from fedfdp.engines.flower.node import STOPPED
 from fedfdp.engines.flower.policy import NodeConfig, load_node
 from fedfdp.engines.flower.security import (
     certificates_in,

@@ -104,8 +104,11 @@ class Accounts:
         """The most charges that this coordinator has seen in the node's ledger."""
         return self.known.get(client, 0)
 
-    def report(self, client: str, said: str) -> None:
-        """Notes a node's report. A ledger only grows: one that shows less than before was lost, and raises."""
+    def report(self, client: str, said: str, *, past: bool = False) -> None:
+        """Notes a node's report. A ledger only grows: one that shows less than before was lost, and raises.
+
+        `past`: it was made before the run was resumed, so the register may know of later ones.
+        """
         now, before = parse_spent(said, self.accountant), self.spent.get(client)
         if before is not None and before.rule != now.rule:
             raise DataError("its ledger is another one than before")
@@ -115,9 +118,10 @@ class Accounts:
             raise DataError(f"its ledger counts by {now.accountant}, and this method takes a filter")
         if now.by.adaptive and now.delta > self.delta:
             raise DataError(f"its ledger is a filter for delta = {now.delta:g}, the run's is {self.delta:g}")
-        if (count := sum(count for *_, count in now.history)) < self.seen(client):
-            raise DataError(f"its ledger shows {count} charges, {self.seen(client)} were seen: an older copy of it?")
-        self.spent[client], self.known[client] = now, count
+        count, seen = sum(count for *_, count in now.history), self.seen(client)
+        if count < seen and not past:
+            raise DataError(f"its ledger shows {count} charges, {seen} were seen: an older copy of it?")
+        self.spent[client], self.known[client] = now, max(count, seen)
 
     def keep(self) -> None:
         """Writes the register, before anything is done with the answers."""

@@ -69,7 +69,7 @@ class Arrivals:
             found.used[entry["round"]] = entry["used"]
             if accounts is not None:
                 for client, spent in entry["spent"].items():
-                    accounts.report(client, json.dumps(spent))
+                    accounts.report(client, json.dumps(spent), past=True)
         return found
 
 

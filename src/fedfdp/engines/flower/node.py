@@ -22,6 +22,7 @@ from fedfdp.core.records import Weights
 from fedfdp.core.settings import parse
 from fedfdp.data import Federation
 from fedfdp.engines.flower import checks, memory
+from fedfdp.engines.flower.book import LEDGER, open_book
 from fedfdp.engines.flower.judging import Evaluations, check_apart
 from fedfdp.engines.flower.messages import COULD_NOT, Answer, Hello, Judge, Question, Status
 from fedfdp.engines.flower.policy import NodeConfig, RefusalError
@@ -31,14 +32,14 @@ from fedfdp.engines.local import LocalEngine
 from fedfdp.features import whole as with_features
 from fedfdp.features.mapped import mapped
 from fedfdp.models import Model
-from fedfdp.privacy.ledger import Ledger, LedgerBook
-from fedfdp.privacy.ledger.periods import Dates, Today, utc_today
+from fedfdp.privacy.ledger import Ledger
+from fedfdp.privacy.ledger.periods import Today, utc_today
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
 
 log = logging.getLogger("fedfdp.node")
 
-LEDGER, STOPPED, OWN_MODEL = "ledger.jsonl", "stopped", "model.safetensors"
+STOPPED, OWN_MODEL = "stopped", "model.safetensors"
 
 # Errors whose text may be sent while no record was read: it depends on the question and on what is public.
 _SAYABLE = (RefusalError, SettingError, DataError, BudgetError)
@@ -69,17 +70,7 @@ class Node(AbstractContextManager["Node"]):
         self.evaluations = Evaluations(self.folder, self.policy.evaluations)
         self.witness = Witness(config.second, self.folder / LEDGER)
         self.witness.check()
-        # The ledger belongs to the holder: the same one for every run, coordinator and version of the records.
-        self.book = LedgerBook.open(
-            self.folder / LEDGER,
-            data=f"all records of {self.name}",
-            config="all runs",
-            budgets={self.name: self.policy.epsilon},
-            delta=self.policy.delta,
-            accountant=self.policy.accountant,
-            expects=[self.policy.dearest],  # by what the owner allows, not by what a coordinator asks for first
-            dates=Dates(today, self.policy.limit),
-        )
+        self.book = open_book(config, today)
         self.witness.follow()
         self.remembered = memory.load(self.folder)
         if self.book.charged() < self.remembered.charged:
