@@ -127,6 +127,14 @@ def test_a_copy_that_went_on_by_itself_counts_with_what_the_other_spent(node, tm
     assert declare_restored(node, by_witness=True).epsilon == epsilon([Event(0.1, (2.0,), 6)], 1e-5)
 
 
+def test_where_nothing_was_charged_a_new_ledger_may_have_another_rule(node, tmp_path):
+    spend(node, 0)
+    shutil.rmtree(tmp_path / "state")
+    write(tmp_path, epsilon=2.5)
+    spend(node, 2)
+    assert (tmp_path / "state.witness").read_bytes() == (tmp_path / "state" / "ledger.jsonl").read_bytes()
+
+
 def test_a_torn_second_copy_is_completed(node, tmp_path):
     spend(node, 2)
     whole = (tmp_path / "state.witness").read_bytes()

@@ -33,7 +33,10 @@ class Witness:
                 )
             return
         shown, known = self.ledger.read_bytes() if self.ledger.exists() else b"", self.lines()
-        if shown.startswith(known) or known.count(b"\n") <= 1:  # one line: nothing was ever charged
+        if shown.startswith(known):
+            return
+        if known.count(b"\n") <= 1:  # nothing was ever charged: whatever ledger is begun, it is followed from its start
+            self._followed = 0
             return
         less = known.startswith(shown)
         what = f"shows {_charges(shown)} of {_charges(known)} charges" if less else "differs from its second copy"
