@@ -20,6 +20,7 @@ from fedfdp.core import files, records
 from fedfdp.core.errors import BudgetError, DataError, RunError, SettingError
 from fedfdp.core.records import Weights
 from fedfdp.core.settings import parse
+from fedfdp.core.trees import is_plain
 from fedfdp.data import Federation
 from fedfdp.engines.flower import checks, memory
 from fedfdp.engines.flower.book import LEDGER, open_book
@@ -156,6 +157,8 @@ class Node(AbstractContextManager["Node"]):
             whole.tokens,
             whole.unit,
             self.config.width,
+            "" if is_plain(whole.form) else json.dumps(whole.form),
+            whole.declared if isinstance(whole.declared, str) else whole.declared.name,
         )
         return records.to_bytes(said)
 
@@ -176,7 +179,7 @@ class Node(AbstractContextManager["Node"]):
             if terms.frozen and terms.frozen != frozen_digest(with_features(front, model)):
                 fix = "both sides must have the same file of it and the same version of torch"
                 raise SettingError("model", terms.model.get("name"), "its frozen part is not the coordinator's", fix)
-            learner = learner_of(model, whole.classes, in_parts=differ)
+            learner = learner_of(model, whole, front, in_parts=differ, output=wanted.output)
             if privacy is not None:
                 try_out(learner, privacy, whole, front)
             inner = whole if front is None else self._mapped(front)

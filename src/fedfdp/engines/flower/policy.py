@@ -139,7 +139,7 @@ class NodeData(Facts):
         if self.file is not None:
             useless, why = {"estimate", "unchecked"}, "ranges at nodes are public, agreed on beforehand"
         elif self.loader is not None:
-            useless, why = _FACTS - {"unit", "classes"}, "a loader gives its arrays as they are to be used"
+            useless, why = _FACTS - {"unit", "classes", "task"}, "a loader gives its arrays as they are to be used"
         else:
             useless, why = _FACTS | {"test_fraction"}, "data.config says it, for all parts"
         for name in sorted(useless):
