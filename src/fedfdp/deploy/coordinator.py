@@ -75,7 +75,7 @@ def coordinate(
     assert config.rounds is not None
     assert config.eval_every is not None
     performance = Performance.of(config.metric)
-    performance.check(roster.classes)
+    performance.check(roster.classes, roster.task.of_loss)
     method, privacy = config.algorithm, config.privacy
     wanted = _with_widths(config.model, roster)
     terms = Terms.of(method, wanted, privacy, config.seed, seeded=settings.unsafe_seeded, features=config.features)
@@ -83,13 +83,14 @@ def coordinate(
     model = build_model(terms.model, roster, front, seed=config.seed)
     terms = replace(terms, frozen=frozen_digest(whole(front, model)))
     differ = wanted.own is not None or wanted.widths is not None
-    learner = learner_of(model, roster.classes, config.device, in_parts=differ)
+    learner = learner_of(model, roster, front, device=config.device, in_parts=differ, output=config.model.output)
     template, narrow = learner.initial(), {}
     if differ:
         method = in_parts(method, wanted.own or ())
         template = method.shared(template)
         for name, width in (wanted.widths or {}).items():
-            other = learner_of(build_model(terms.model, roster, front, seed=config.seed, width=width), roster.classes)
+            narrower = build_model(terms.model, roster, front, seed=config.seed, width=width)
+            other = learner_of(narrower, roster, front, output=config.model.output)
             narrow[name] = method.shared(other.initial())
             check_nested(name, narrow[name], template)
     plan = Plan(
@@ -123,9 +124,12 @@ def coordinate(
         )
         yield Started(engine, engine.evaluator, accounts)
 
+    more = [
+        text for text in (roster.like.inputs, roster.like.task) if text
+    ]  # none in runs with one input and one class
     identity = {
         "settings": hashlib.sha256(terms.to_json().encode()).hexdigest(),
-        "data": digest(list(roster.names), roster.input_shape, roster.classes),
+        "data": digest(list(roster.names), roster.input_shape, roster.classes, *more),
         "weights": digest(learner.initial()),
         **({} if front is None else {"features": digest_of(front)}),
     }

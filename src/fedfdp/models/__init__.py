@@ -11,7 +11,9 @@ from torch import nn
 from fedfdp.core.errors import FedFDPError, SettingError, nearest, require
 from fedfdp.core.importing import imported
 from fedfdp.core.settings import left_out
-from fedfdp.models.losses import Task
+from fedfdp.core.trees import Form, blank, call, is_plain
+from fedfdp.models.outputs import entry_of, unwrapped
+from fedfdp.models.tasks import Task
 from fedfdp.models.zoo import LEAST_IMAGE, head_cnn, linear, mlp, paper_cnn, small_cnn
 from fedfdp.privacy.clipping.modules import named_layers
 from fedfdp.privacy.clipping.undo import changes_undone
@@ -33,6 +35,7 @@ class Model:
     arguments: dict[str, object] = field(default_factory=dict)  # of the model's function or class
     trainable: tuple[str, ...] | None = None  # layers such as "head": the rest is frozen; None: as the model comes
     own: tuple[str, ...] | None = None  # layers or parameters that never leave a holder, such as "head.*"
+    output: str | None = None  # the entry of what the model gives that counts, such as logits; None: all, or logits
     widths: dict[str, float] | None = None  # by holder, the part of the full model's width that it has; others: all
 
     def __post_init__(self) -> None:
@@ -48,7 +51,15 @@ class Model:
             return replace(self, name="small-cnn")
         return replace(self, name="linear", arguments={"zero": True, **self.arguments})
 
-    def build(self, *, input_shape: tuple[int, ...], outputs: int, seed: int, width: float = 1.0) -> nn.Module:
+    def build(
+        self,
+        *,
+        input_shape: tuple[int, ...],
+        outputs: int,
+        seed: int,
+        width: float = 1.0,
+        task: Task | None = None,
+    ) -> nn.Module:
         """The model for such records, initialised from the seed; a narrower one with a width below 1."""
         named = self.fitted(input_shape)
         return build(
@@ -128,29 +139,38 @@ def _covers(pattern: str, name: str) -> bool:
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 
-def output_shape(model: nn.Module, *, input_shape: tuple[int, ...], tokens: bool = False) -> tuple[int, ...]:
-    """The shape of the output for two such records, numbers or `tokens`; a SettingError if the model takes no such."""
+def first_output(model: nn.Module, form: Form, output: str | None = None) -> tuple[tuple[int, ...], str | None]:
+    """The shape of the output for two records of this form, and its entry in what the model gives (None: all of it).
+
+    A SettingError if the model takes no such records. `output` is the entry that was declared.
+    """
     modes = [(module, module.training) for module in model.modules()]
     try:
         with changes_undone(named_layers(model)), torch.inference_mode():
             device = next((parameter.device for parameter in model.parameters()), None)
-            records = torch.zeros(2, *input_shape, dtype=torch.int64 if tokens else torch.float32, device=device)
-            return tuple(model.eval()(records).shape)
+            given = call(model.eval(), blank(form, 2, device))
+            entry = entry_of(given, output, type(model).__name__)
+            return tuple(unwrapped(given, entry).shape), entry
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
+        if isinstance(error, FedFDPError):
+            raise
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        allowed = f"cannot take records of shape {input_shape}: {reason}"
-        raise SettingError("model", type(model).__name__, allowed, "choose another model or reshape the data") from None
+        inputs = ", ".join(f"{leaf.name} {leaf.shape}" for leaf in form)
+        records = f"records of shape {form[0].shape}" if is_plain(form) else f"records with the inputs {inputs}"
+        fix = "choose another model or reshape the data"
+        raise SettingError("model", type(model).__name__, f"cannot take {records}: {reason}", fix) from None
     finally:
         for module, training in modes:
             module.training = training
 
 
 def check_output(
-    model: nn.Module, *, input_shape: tuple[int, ...], outputs: int, task: Task, tokens: bool = False
-) -> None:
-    """Raises unless the model takes such records and gives one value for each output that the task has."""
-    shape = output_shape(model, input_shape=input_shape, tokens=tokens)
+    model: nn.Module, form: Form, *, outputs: int, task: Task, output: str | None = None
+) -> tuple[tuple[int, ...], str | None]:
+    """As `first_output`; raises unless the output has one value for each that the task has."""
+    shape, entry = first_output(model, form, output)
     if shape[:1] != (2,) or not task.fits(shape, outputs):
-        expected = f"(records, {outputs}) {task.meaning}".rstrip()
-        allowed = f"gives outputs of shape (records, {', '.join(map(str, shape[1:]))}), expected {expected}"
+        given = f"gives outputs of shape (records, {', '.join(map(str, shape[1:]))})"
+        allowed = f"{given}, expected {task.expected(outputs)}"
         raise SettingError("model", type(model).__name__, allowed, "change the last layer")
+    return shape, entry

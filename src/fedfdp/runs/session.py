@@ -21,12 +21,15 @@ from torch import nn
 from fedfdp.algorithms import algorithm_name
 from fedfdp.core import weights
 from fedfdp.core.errors import DivergedError, FedFDPError, RunError
+from fedfdp.core.trees import is_plain
 from fedfdp.fairness.metrics import by_class
 from fedfdp.models.learner import Learner
+from fedfdp.models.tasks import task_for
 from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json, RunFolder
 from fedfdp.runs.live import Live
 from fedfdp.runs.statement import Statement, statement
 from fedfdp.training.protocols import Accounts
+from fedfdp.training.robust import summed_up
 from fedfdp.training.rounds import Step, Trainer
 
 log = logging.getLogger(__name__)
@@ -237,6 +240,7 @@ class Session:
             "delta": privacy.delta if privacy else None,
             "rounds": progress.state.round,
             **({"diverged": self.trainer.diverged} if self.trainer.diverged else {}),
+            **({"robust": summed_up(self.trainer.conduct)} if self.plan.server.robust else {}),
             "seconds": round(progress.seconds, 3),
             "algorithm": algorithm_name(self.plan.algorithm),
             "clients": len(members.names),
@@ -252,6 +256,9 @@ class Session:
                 "classes": members.classes,
                 "outputs": members.outputs,
                 "tokens": members.tokens,
+                **({} if is_plain(members.form) else {"inputs": [list(leaf) for leaf in members.form]}),
+                **({} if members.task is task_for(members.classes) else {"name": members.task.name}),
+                **({} if self.learner.output is None else {"output": self.learner.output}),
             },
             "metric": self.trainer.evaluator.performance.name,
             "evaluation_share": round(self.trainer.evaluating / max(progress.seconds, 1e-9), 4),

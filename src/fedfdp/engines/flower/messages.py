@@ -88,6 +88,8 @@ class Hello:
     tokens: bool = False  # whether records are token numbers
     unit: str = "record"  # whom its guarantee is for, and what `records` counts
     width: float = 1.0  # the part of the full model's width that it can hold
+    inputs: str = ""  # of records with several inputs: their names, shapes and kinds, as JSON
+    task: str = ""  # what its targets are; "": one class each, or numbers
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedfdp.core.errors import SettingError
+from fedfdp.core.trees import Inputs, joined
 from fedfdp.privacy.clipping.by_rules import Proven
 from fedfdp.privacy.clipping.contributions import Contribution
 from fedfdp.privacy.clipping.job import Job
@@ -33,17 +34,17 @@ Found = TypeVar("Found", covariant=True)
 class Together(Protocol[Found]):
     """What is found for all records in one pass by the rules."""
 
-    def __call__(self, job: Job, x: Tensor, y: Tensor, proven: Proven) -> Found: ...
+    def __call__(self, job: Job, x: Inputs, y: Tensor, proven: Proven) -> Found: ...
 
 
 class Alone(Protocol[Found]):
     """The same, with a pass for each record."""
 
-    def __call__(self, job: Job, x: Tensor, y: Tensor) -> Found: ...
+    def __call__(self, job: Job, x: Inputs, y: Tensor) -> Found: ...
 
 
 def in_chunks(
-    plan: Plan, job: Job, x: Tensor, y: Tensor, step: int, *, together: Together[Found], alone: Alone[Found]
+    plan: Plan, job: Job, x: Inputs, y: Tensor, step: int, *, together: Together[Found], alone: Alone[Found]
 ) -> Iterator[tuple[int, int, Found]]:
     """(start, stop, what is found for the records from start to stop), until all records are done.
 
@@ -81,7 +82,7 @@ def records_at_a_time(chunk: int | None, plan: Plan, job: Job) -> int:
     return max(1, HELD // max(1, each))
 
 
-def vmap_or_loop_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution]]:
+def vmap_or_loop_pass(job: Job, x: Inputs, y: Tensor) -> tuple[Tensor, list[Contribution]]:
     """Through torch.func, or in a loop where the model takes a branch that torch.func does not."""
     try:
         return vmap_pass(job, x, y)
@@ -90,9 +91,9 @@ def vmap_or_loop_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Cont
         return loop_pass(job, x, y)
 
 
-def _not_alone(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def _not_alone(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
     """Of a single record as many copies as the model was examined with: some models treat one or two otherwise."""
-    return (x, y) if x.shape[0] != 1 else (torch.cat([x] * RECORDS), torch.cat([y] * RECORDS))
+    return (x, y) if x.shape[0] != 1 else (joined([x] * RECORDS), torch.cat([y] * RECORDS))
 
 
 _said: set[str] = set()
