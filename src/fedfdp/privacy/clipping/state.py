@@ -43,7 +43,8 @@ def _is_put_back(value: object) -> bool:
 
 def _attached(tensor: Tensor) -> list[object]:
     """What a tensor carries beside its numbers."""
-    return [{name: value for name, value in vars(tensor).items() if not name.startswith("_fedfdp")}, tensor.grad]
+    attributes = {name: value for name, value in vars(tensor).items() if not name.startswith("_fedfdp")}
+    return [attributes, tensor.grad if tensor.is_leaf else None]
 
 
 @contextmanager
