@@ -120,6 +120,8 @@ SETTINGS = {
     "participation.fraction=2": "participation.fraction = 2.0: ",
     "server.optimizer=adamm": "server.optimizer = 'adamm': ",
     "server.average=1": "server.average = 1.0: ",
+    "server.robust=mean": "server.robust = 'mean': ",
+    "server.trim=0.2": "server.trim = 0.2: ",
 }
 COMMANDS = {
     "run absent.toml": "config = 'absent.toml': cannot be read: No such file or directory",

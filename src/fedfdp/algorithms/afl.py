@@ -30,6 +30,7 @@ class AFL(ByLoss):
 
     name: ClassVar[str] = "afl"
     State: ClassVar[type[AFLState]] = AFLState
+    robust: ClassVar[tuple[str, ...]] = ("norm",)
 
     def aggregate(self, state: AFLState, uploads: Iterable[LossUpload]) -> AFLState:  # type: ignore[override]
         """w_t + Σ ω_i (w_i − w_t)/Σ ω_i with the ω of before; then ω climbs along the losses at w_t."""

@@ -6,12 +6,10 @@ and gets a plain or a private one.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from math import exp
 from typing import Annotated, Any, ClassVar, Generic, Self, get_args, get_origin
 
-import torch
-
 from fedfdp.algorithms.local_round import Batch, Client, LocalRound, LossQuery, Question, Released
+from fedfdp.algorithms.mean import Mean
 from fedfdp.algorithms.record_types import (
     Broadcast,
     ClientState,
@@ -74,6 +72,7 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
     passes: ClassVar[int] = 1  # how often a round goes over K batches: each pass has its own, and is paid for
     personal: ClassVar[bool] = False  # whether a client has a model of its own, which it is judged by
     adaptive: ClassVar[bool] = False  # whether what a round costs depends on what was released before it
+    robust: ClassVar[tuple[str, ...]] = ("median", "trimmed", "norm")  # the `server.robust` that fit its mean
     State: ClassVar[type[Any]] = ServerState  # what the server remembers; this and the next from the type arguments
     Message: ClassVar[type[Any]] = Broadcast  # what is sent to clients
     Reply: ClassVar[type[Any]] = Upload  # what a client uploads
@@ -81,6 +80,8 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if {"aggregate", "weigh"} & vars(cls).keys() and "robust" not in vars(cls):
+            cls.robust = ()  # who knows what it makes of the updates
         for base in vars(cls).get("__orig_bases__", ()):
             if get_origin(base) is Algorithm:
                 for name, kind in zip(("State", "Message", "Reply", "Memory"), get_args(base), strict=True):
@@ -197,6 +198,14 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
             return (replace(plain, count=steps),)
         return (joint,) if steps == 1 else (replace(plain, count=steps - 1), joint)
 
+    def noise_in(self, broadcast: MessageT, privacy: DPSGD | None, records: int, size: int) -> float:
+        """What noise adds to ‖w_i − w_t‖² on average: (ησC/(q·n_i))² per step and weight. All of it is public."""
+        if privacy is None:
+            return 0.0
+        clip, steps = self.coefficient(broadcast, privacy).clip, self.private_steps(broadcast, privacy)
+        rate = self.step_size(broadcast.round)
+        return steps * size * (rate * privacy.noise * clip / (privacy.q * records)) ** 2
+
     # The server's side -----------------------------------------------------------------------------------------------
 
     def init(self, weights: Weights, population: Population, privacy: DPSGD | None) -> StateT:
@@ -219,6 +228,12 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
         for upload in uploads:
             mean.add(upload.update, self.weigh(state, upload))
         return replace(state, round=state.round + 1, weights=mean.added_to(state.weights))
+
+    def check_robust(self, rule: str) -> None:
+        """Raises where this `server.robust` cannot take the place of the method's mean."""
+        only = f"only {' or '.join(self.robust)} fits" if self.robust else "its server does more than take a mean"
+        fix = "leave it out, or take algorithm.name = fedavg, fedprox, fedfdp, ditto or mrmtl"
+        require(rule in self.robust, "server.robust", rule, f"not for {type(self).__name__}: {only}", fix)
 
     def done(self, state: StateT) -> bool:
         """Whether the method itself ends the run, before the rounds or the budget do."""
@@ -259,48 +274,3 @@ class Algorithm(Generic[StateT, MessageT, ReplyT, MemoryT]):
     def without_idle(self) -> Self:
         """A copy with settings of no effect reset to their defaults: methods that compute the same are then equal."""
         return self
-
-
-class Mean:
-    """Σ ω_i u_i/Σ ω_i, one update at a time, so that none has to be kept.
-
-    An update may be of a narrower model, its tensors being leading slices: then each number is averaged over the
-    updates that have it, and stays where none has.
-    """
-
-    def __init__(self, like: Weights) -> None:
-        self.total, self.weight, self.exponent = w.zeros_like(like), 0.0, 0.0
-        self.divisors: Weights | None = None  # of each number, once a narrower update has come
-
-    def add(self, update: Weights, weight: float, *, divisor: float | None = None, exponent: float = 0.0) -> None:
-        """One more update; `divisor` where the sum is not divided by the weights themselves.
-
-        The weight is meant times e^exponent, however large that is: the sum is kept in units of the largest so far.
-        """
-        if exponent != self.exponent:
-            if self.weight == 0 or exponent > self.exponent:
-                w.multiply_(self.total, shrink := exp(min(self.exponent - exponent, 0.0)))
-                self.weight, self.exponent = self.weight * shrink, exponent
-                if self.divisors is not None:
-                    w.multiply_(self.divisors, shrink)
-            weight *= exp(exponent - self.exponent)
-        share = weight if divisor is None else divisor
-        alike = isinstance(update, Weights) and update.shapes == self.total.shapes
-        narrow = not alike and any(tensor.shape != self.total[name].shape for name, tensor in update.items())
-        if narrow and self.divisors is None:
-            self.divisors = w.each(lambda vector: torch.full_like(vector, self.weight), self.total)
-        if self.divisors is None:
-            w.add_(self.total, update, scale=weight)
-        else:
-            for name, tensor in update.items():
-                part = tuple(slice(size) for size in tensor.shape)
-                self.total[name][part].add_(tensor, alpha=weight)
-                self.divisors[name][part].add_(share)
-        self.weight += share
-
-    def added_to(self, weights: Weights) -> Weights:
-        """The weights moved by the mean; unmoved where nothing was added."""
-        if self.divisors is not None:
-            mean = w.each(lambda total, by: torch.where(by > 0, total / by, 0.0), self.total, self.divisors)
-            return w.add(weights, mean)
-        return w.add(weights, self.total, scale=1 / self.weight) if self.weight else weights

@@ -5,7 +5,7 @@ Only the losses cost privacy; what the server makes of them is free. `fair_weigh
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from fedfdp.algorithms.base import Algorithm, Mean
 from fedfdp.algorithms.fedfair import first_loss, first_loss_advice
@@ -58,6 +58,8 @@ class LossUpload(Upload):
 @dataclass(frozen=True, kw_only=True)
 class ByLoss(Algorithm[LossState, Broadcast, LossUpload, ClientState]):
     """w_t + Σ ω_i (w_i − w_t)/Σ ω_i with ω_i = p_i times what a rule makes of the client's smoothed loss."""
+
+    robust: ClassVar[tuple[str, ...]] = ("norm",)  # a vote for each client would undo the rule's weights
 
     loss_clip: Annotated[float, ranges.LOSS_BOUND] = 2.5  # C_l: released losses are clamped to [0, C_l]
     smoothing: float = 0.9  # the part of a client's old loss that the server keeps in a round

@@ -42,6 +42,7 @@ class FedFair(Algorithm[FairState, FairBroadcast, FairUpload, ClientState]):
 
     name: ClassVar[str] = "fedfair"
     private: ClassVar[bool] = False
+    robust: ClassVar[tuple[str, ...]] = Algorithm.robust
 
     def check_privacy(self, privacy: DPSGD | None) -> None:
         if privacy is not None:

@@ -14,7 +14,7 @@ from fedfdp.algorithms.fedfair import first_loss, first_loss_advice
 from fedfdp.algorithms.local_round import LocalRound, Question
 from fedfdp.algorithms.record_types import LOSS_MEANING, Broadcast, ClientState, Population, ServerState, Upload
 from fedfdp.core import ranges
-from fedfdp.core.errors import SettingError
+from fedfdp.core.errors import SettingError, require
 from fedfdp.core.records import Weights
 from fedfdp.core.settings import left_out
 from fedfdp.fairness.adaptive import Drive
@@ -77,6 +77,7 @@ class FedFDP(Algorithm[FDPState, FDPBroadcast, FDPUpload, FDPMemory]):
     initial_loss: Annotated[float, ranges.LOSS] | None = None  # F at first, a public guess; None: ln(classes)
 
     name: ClassVar[str] = "fedfdp"
+    robust: ClassVar[tuple[str, ...]] = Algorithm.robust
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,6 +157,12 @@ class FedFDP(Algorithm[FDPState, FDPBroadcast, FDPUpload, FDPMemory]):
             clip_scale=self.next_clip_scale(state.clip_scale, within / weight),
             drive=state.drive.after(losses, known),
         )
+
+    def check_robust(self, rule: str) -> None:
+        super().check_robust(rule)
+        one = rule == "norm" or (self.server_rule == "fixed" and not self.server_lam)
+        fix = "set algorithm.server_lam = 0, or take robust = norm"
+        require(one, "server.robust", rule, "one vote for each client, which no server_lam can weigh", fix)
 
     def next_clip_scale(self, scale: float, within: float) -> float:
         """C of the next round over the configured C, from all clients' noised counts together."""

@@ -25,6 +25,7 @@ class FedFV(ByLoss):
 
     name: ClassVar[str] = "fedfv"
     keeps_updates: ClassVar[bool] = True
+    robust: ClassVar[tuple[str, ...]] = ("norm",)
 
     def aggregate(self, state: LossState, uploads: Iterable[LossUpload]) -> LossState:
         now, losses = state.losses.copy(), []

@@ -37,6 +37,7 @@ class FedMGDA(Algorithm[MGDAState, Broadcast, Upload, ClientState]):
 
     name: ClassVar[str] = "fedmgda"
     keeps_updates: ClassVar[bool] = True
+    robust: ClassVar[tuple[str, ...]] = ("norm",)
 
     def init(self, weights: Weights, population: Population, privacy: DPSGD | None) -> MGDAState:
         noise = 0.0

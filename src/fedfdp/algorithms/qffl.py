@@ -41,16 +41,9 @@ class QFFL(Algorithm[ServerState, Broadcast, QUpload, ClientState]):
         """F_i(w_t), and ‖w_i − w_t‖² for the server's h_i"""
         client = here.client
         loss = here.loss if client.privacy else client.loss(here.broadcast.weights)
-        squared = max(w.squared_norm(update) - self.noise_in(update, here), 0.0)
+        noise = self.noise_in(here.broadcast, client.privacy, client.records, w.size(update))
+        squared = max(w.squared_norm(update) - noise, 0.0)
         return QUpload(client.name, client.records, update, loss, squared), here.memory
-
-    def noise_in(self, update: Weights, here: LocalRound[Broadcast, ClientState]) -> float:
-        """What noise adds to ‖w_i − w_t‖² on average: (ησC/(q·n_i))² per step and weight. All of it is public."""
-        p = here.client.privacy
-        if p is None:
-            return 0.0
-        clip = self.coefficient(here.broadcast, p).clip
-        return here.steps * w.size(update) * (here.rate * p.noise * clip / (p.q * here.client.records)) ** 2
 
     def aggregate(self, state: ServerState, uploads: Iterable[QUpload]) -> ServerState:
         """w_t − Σ p_i Δ_i/Σ p_i h_i, both divided by L: Δ_i/L = −F^q_f·u, h_i/L = q_f·F^(q_f − 1)·L‖u‖² + F^q_f."""

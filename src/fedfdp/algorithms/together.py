@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedfdp.algorithms.record_types import Upload
@@ -32,7 +31,7 @@ class Together:
             updates.append(w.clone(upload.update))  # it may be a view into a buffer of many clients
             records.append(float(upload.records))
             counts.append(upload.weight)
-        gram = np.array([[_product(a, b) for b in updates] for a in updates])
+        gram = np.array([[w.product(a, b) for b in updates] for a in updates])
         return cls(updates, np.array(records), np.array(counts) / (sum(counts) or 1.0), gram)
 
     def __bool__(self) -> bool:
@@ -57,7 +56,3 @@ class Together:
         for update, factor in zip(self.updates, omega.tolist(), strict=True):
             w.add_(total, update, scale=scale * factor)
         return w.add(weights, total)
-
-
-def _product(one: Weights, other: Weights) -> float:
-    return sum(float(torch.sum(one[name].double() * other[name].double())) for name in one)

@@ -28,7 +28,7 @@ COMMANDS = {
     "lambda": "fedfdp.cli.lambda_star:lambda_star",
     "tune": "fedfdp.cli.tune:tune",
     "reproduce": "fedfdp.cli.reproduce:reproduce",
-    "node": "fedfdp.cli.node:node",
+    "node": "fedfdp.cli.node:app",
     "server": "fedfdp.cli.server:server",
     "deploy": "fedfdp.cli.deploy:app",
     "data": "fedfdp.cli.data:app",

@@ -1,19 +1,32 @@
 """fedfdp node: a data holder's side of runs across machines."""
 
+import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+if TYPE_CHECKING:
+    from fedfdp.deploy.spending import Spending
 
+app = typer.Typer(help="A data holder's side: take part with your own records; look after the node.")
+
+Place = Annotated[Path, typer.Argument(help="The node's folder, or its node.toml.", metavar="FOLDER|NODE.toml")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON, and nothing else.")]
+
+
+@app.callback(invoke_without_command=True)
 def node(
+    context: typer.Context,
     config: Annotated[Path | None, typer.Option(help="The node's settings: its data, its policy, its server.")] = None,
     make_key: Annotated[Path | None, typer.Option(help="Only make a key pair: PATH and PATH.pub.")] = None,
     poll: Annotated[float, typer.Option(help="Seconds between two looks for work.")] = 0.5,
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Take part with your own records: what is released, and how much of it, is decided here."""
+    if context.invoked_subcommand is not None:
+        return
     from fedfdp.core.errors import SettingError
     from fedfdp.engines.flower import require_flower
 
@@ -55,3 +68,31 @@ def _serve(path: Path, poll: float, parent: int | None) -> None:
             serve(holder, poll=poll, parent=parent)
         except KeyboardInterrupt:
             print(f"fedfdp: {config.name} leaves; its ledger and state are in {folder}", file=sys.stderr)
+
+
+@app.command()
+def ledger(
+    place: Place,
+    by: Annotated[Literal["run", "date"], typer.Option(help="One line for each run, or for each day.")] = "run",
+    as_json: AsJson = False,
+) -> None:
+    """What this node has spent, by run or by date, and what is left. It reads the ledger, and no record."""
+    from fedfdp.deploy.spending import spending
+
+    found = spending(place)
+    if as_json:
+        print(json.dumps(found.to_dict()))
+        return
+    _print_spending(found, by)
+
+
+def _print_spending(found: "Spending", by: str) -> None:
+    print(f"{found.client}: ε = {found.claim:.4f} at δ = {found.delta:g}, by {found.accountant} ({found.path})")
+    for part in found.runs if by == "run" else found.days:
+        when = f"{part.first or '?'} to {part.last or '?'}  " if by == "run" else ""
+        rounds = f"{part.rounds} {'round' if part.rounds == 1 else 'rounds'}"
+        named = " ".join(filter(None, (part.name, part.method)))
+        print(f"  {when}{named}: {rounds}, alone ε = {found.epsilon(part):.4f}")
+    for left in found.left:
+        more = "" if left.rounds is None else f"; {left.rounds} more like the last one fit"
+        print(f"  {left.what}: {left.used:.4f} of {left.budget:g} used{more}")

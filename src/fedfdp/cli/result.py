@@ -26,6 +26,8 @@ def show_result(console: Console, summary: Mapping[str, Any], measured: Mapping[
         _print(console, f"{name:<{width}}  {value}{f'  ({beside})' if beside else ''}")
     for sentence in verdict(summary):
         _print(console, f"note: {sentence}")
+    for name, why in summary.get("robust", {}).get("named", {}).items():
+        _print(console, f"may be poisoned: {_short(name)}: {why}")
     if classes := summary.get("classes"):
         _print(console, by_class(classes))
     _print(console, by_client(measured, names))

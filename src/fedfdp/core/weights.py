@@ -155,6 +155,11 @@ def squared_norm(weights: Mapping[str, Tensor]) -> float:
     return float(sum(torch.linalg.vector_norm(t, dtype=torch.float64) ** 2 for t in weights.values()))
 
 
+def product(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
+    """The inner product, in double precision."""
+    return sum(float(torch.sum(one[name].double() * other[name].double())) for name in one)
+
+
 def size(weights: Mapping[str, Tensor]) -> int:
     """d, the number of weights."""
     return sum(tensor.numel() for tensor in weights.values())

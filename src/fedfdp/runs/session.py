@@ -30,6 +30,7 @@ from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json
 from fedfdp.runs.live import Live
 from fedfdp.runs.statement import Statement, statement
 from fedfdp.training.protocols import Accounts
+from fedfdp.training.robust import summed_up
 from fedfdp.training.rounds import Step, Trainer
 
 PRETRAINED = "pretrained"  # the folder, within the run's, for a model that has save_pretrained
@@ -252,6 +253,7 @@ class Session:
             "delta": privacy.delta if privacy else None,
             "rounds": progress.state.round,
             **({"diverged": self.trainer.diverged} if self.trainer.diverged else {}),
+            **({"robust": summed_up(self.trainer.conduct)} if self.plan.server.robust else {}),
             "seconds": round(progress.seconds, 3),
             "algorithm": algorithm_name(self.plan.algorithm),
             "clients": len(members.names),

@@ -48,6 +48,7 @@ from fedfdp.training.defaults import PublicFacts, settle
 from fedfdp.training.evaluation import LocalEvaluator
 from fedfdp.training.participation import Participation
 from fedfdp.training.protocols import Engine
+from fedfdp.training.robust import check_same_width
 from fedfdp.training.rounds import Plan
 from fedfdp.training.server_optimizer import ServerOptimizer
 
@@ -164,6 +165,7 @@ def train(
     if own or models or isinstance(federation, Domains):
         algorithm = in_parts(algorithm, own)
         others = _others(models or {}, inner, loss, device, algorithm, model)
+        check_same_width(server.robust, [algorithm.shared(other.initial()) for other in others.values()], model)
         learner = learner_of(model, loss or task.loss, in_parts=True, others=others)
     else:
         learner = learner_of(model, loss or task.loss)

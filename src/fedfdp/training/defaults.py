@@ -133,7 +133,9 @@ def settle(
             _check_delta(privacy.delta, facts)
         _note_solved(given, given_rounds, privacy, rounds, said)
     algorithm, privacy, server = _step(facts, algorithm, privacy, server, rounds, share, said)
-    algorithm = _fair(facts, algorithm, privacy, said)
+    algorithm = _fair(facts, algorithm, privacy, server, said)
+    if server.robust is not None:
+        algorithm.check_robust(server.robust)
     return Settled(algorithm, privacy, server, rounds, tuple(said))
 
 
@@ -270,7 +272,13 @@ def _rate(
     return _digits(rate), f"η·C = {rate * privacy.clip:.3g} a round, {way:.3g} in all with momentum: {bound}"
 
 
-def _fair(facts: PublicFacts | None, algorithm: Algorithm, privacy: DPSGD | None, said: list[Choice]) -> Algorithm:
+def _fair(
+    facts: PublicFacts | None,
+    algorithm: Algorithm,
+    privacy: DPSGD | None,
+    server: ServerOptimizer,
+    said: list[Choice],
+) -> Algorithm:
     """λ_s and the first F, of methods that have them; and C_l where losses begin above the usual one."""
     offered: dict[str, tuple[float, str]] = {}
     usual = getattr(type(algorithm), "loss_clip", math.inf)
@@ -283,7 +291,9 @@ def _fair(facts: PublicFacts | None, algorithm: Algorithm, privacy: DPSGD | None
         algorithm = replace(algorithm, **{n: value for n, (value, _) in offered.items()})  # type: ignore[arg-type]
     if left_out(algorithm, "server_lam"):
         offered["server_lam"] = FAIRNESS, "losses are released as they are"
-        if privacy is not None and facts is None:
+        if server.robust in ("median", "trimmed"):
+            offered["server_lam"] = 0.0, f"server.robust = {server.robust}: every client has one vote"
+        elif privacy is not None and facts is None:
             del offered["server_lam"]  # left open until the sizes are known
         elif privacy is not None and facts is not None:
             # The root mean square over holders: one tiny holder with a wild weight brings its noise to all.

@@ -5,19 +5,20 @@ It knows neither files nor screens: it yields what happened, and all it remember
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from fedfdp.algorithms.base import Algorithm, ServerState, Upload
+from fedfdp.algorithms.base import Algorithm, Broadcast, ServerState, Upload
 from fedfdp.core import weights as w
 from fedfdp.core.records import Weights
 from fedfdp.fairness.metrics import ClientResults, measures, psi
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.training.participation import Participation
 from fedfdp.training.protocols import Engine, Evaluator, Members
+from fedfdp.training.robust import Conduct, defended
 from fedfdp.training.server_optimizer import ServerMemory, ServerOptimizer
 
 DIVERGED = 20.0  # the multiple of the first test loss at which a run is given up
@@ -63,6 +64,13 @@ class Progress(Generic[State, Memory, Reply]):
 
 
 @dataclass(frozen=True)
+class Guarded(Progress[State, Memory, Reply]):
+    """The same where the mean is robust."""
+
+    conduct: dict[str, Conduct] = field(default_factory=dict)  # of the clients
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """The released model's measures, overall and client by client."""
 
@@ -86,7 +94,7 @@ class Trainer:
     def __init__(self, plan: Plan, members: Members, engine: Engine, evaluator: Evaluator, state: ServerState) -> None:
         self.plan, self.members, self.engine, self.evaluator = plan, members, engine, evaluator
         # Replaced whole after every round: an interrupt never finds half of one.
-        self.progress: Progress[ServerState, object, Upload] = Progress(state)
+        self.progress: Progress[ServerState, object, Upload] = (Guarded if plan.server.robust else Progress)(state)
         self.start = state.weights
         self.evaluating = 0.0  # seconds of the run that were spent on evaluation
         self.events = 0  # released by clients since this trainer was made; ledgers must show as many
@@ -96,6 +104,11 @@ class Trainer:
     def released(self) -> Weights:
         """The weights that are handed out."""
         return self.plan.server.released(self.progress.state.weights, self.progress.server)
+
+    @property
+    def conduct(self) -> Mapping[str, Conduct]:
+        """How clients have behaved so far, where the mean is robust."""
+        return self.progress.conduct if isinstance(self.progress, Guarded) else {}
 
     @property
     def own(self) -> dict[str, Weights]:
@@ -152,7 +165,8 @@ class Trainer:
                     yield replace(reply.upload, discount=plan.participation.discount(now - reply.made))
 
         # Aggregate.
-        state: ServerState = method.aggregate(before.state, collected())
+        uploads, conduct = self._defended(collected(), broadcast)
+        state: ServerState = method.aggregate(before.state, uploads)
         if not used and len(self.engine.unable) == len(self.members.names):
             return None
 
@@ -160,13 +174,26 @@ class Trainer:
         weights, server = plan.server.step(before.state.weights, state.weights, before.server)
         state = replace(state, weights=weights)
         seconds = before.seconds + time.perf_counter() - start
-        self.progress = Progress(state, server, memories, tuple(late), seconds)
+        after = replace(before, state=state, server=server, memories=memories, late=tuple(late), seconds=seconds)
+        self.progress = replace(after, conduct=conduct) if isinstance(after, Guarded) else after
 
         # Evaluate.
         self.diverged = "" if w.all_finite(weights) else f"in round {done} the weights are no longer numbers"
         last = done == plan.rounds or method.done(state) or bool(self.diverged)
         evaluation = self.evaluate(last=last) if evaluates or last else None
         return Step(done, plan.rounds, used, evaluation)
+
+    def _defended(self, uploads: Iterator[Upload], broadcast: Broadcast) -> tuple[Iterable[Upload], dict[str, Conduct]]:
+        """What the method takes the mean of, and how clients have behaved."""
+        plan = self.plan
+        if plan.server.robust is None:
+            return uploads, {}
+
+        def noise(upload: Upload) -> float:
+            return plan.algorithm.noise_in(broadcast, plan.privacy, upload.records, w.size(upload.update))
+
+        server = plan.server
+        return defended(plan.server.robust, uploads, self.conduct, noise, trim=server.trim, norm=server.norm)
 
     def evaluate(self, *, last: bool) -> Evaluation:
         """Measures on the clients' test records; at the end also Ψ on their training records, and each one alone."""
@@ -204,4 +231,5 @@ class Trainer:
     def progress_type(self) -> type[Progress[ServerState, object, Upload]]:
         """What a checkpoint is read back as: `Progress` of the method's own records."""
         method = self.plan.algorithm
-        return Progress[method.State, method.Memory, method.Reply]  # type: ignore[name-defined]
+        kind: Any = Guarded if self.plan.server.robust else Progress
+        return kind[method.State, method.Memory, method.Reply]  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""What the server may add to any method after aggregation: an optimiser and averaged weights. It costs no privacy."""
+"""What the server may add to a method: a robust mean, an optimiser, averaged weights. It costs no privacy."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,6 +9,7 @@ from fedfdp.core import weights as w
 from fedfdp.core.errors import require
 from fedfdp.core.kinds import check_kinds
 from fedfdp.core.records import Weights
+from fedfdp.training.robust import Rule
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class ServerOptimizer:
     beta2: float = 0.99  # β₂ of adam's second moment
     tau: float = 1e-3  # what adam adds to the root of the second moment
     average: float = None  # type: ignore[assignment]  # decay of the average that is released; 0: the last weights
+    robust: Rule | None = None  # median, trimmed or norm instead of a mean that one poisoned client can move anywhere
+    trim: float | None = None  # of trimmed: the part of the clients left out at either end; None: 0.2
+    norm: float | None = None  # of norm: the longest update that counts in full; None: the median of the round's
 
     def __post_init__(self) -> None:
         check_kinds(self, "server")
@@ -40,6 +44,10 @@ class ServerOptimizer:
             value = getattr(self, name)
             fits = value is None or 0 <= value < 1
             require(fits, f"server.{name}", value, "at least 0, below 1", "0 switches it off")
+        fits = self.trim is None or (self.robust == "trimmed" and 0 < self.trim < 0.5)
+        require(fits, "server.trim", self.trim, 'above 0, below 0.5, with robust = "trimmed"', "0.2 is usual")
+        fits = self.norm is None or (self.robust == "norm" and 0 < self.norm < float("inf"))
+        require(fits, "server.norm", self.norm, 'above 0, with robust = "norm"', "leave it out for the median length")
 
     def step(self, before: Weights, aggregated: Weights, memory: ServerMemory) -> tuple[Weights, ServerMemory]:
         """The new global weights, from the old ones and what the method made of the clients' updates."""

@@ -32,6 +32,7 @@ from fedfdp.features import whole as with_features
 from fedfdp.features.mapped import mapped
 from fedfdp.models import Model
 from fedfdp.privacy.ledger import Ledger, LedgerBook
+from fedfdp.privacy.ledger.periods import Dates, Today, utc_today
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
 
@@ -54,8 +55,10 @@ class _Agreed:
 class Node(AbstractContextManager["Node"]):
     """One data holder, with its folder open: only one process at a time can have it."""
 
-    def __init__(self, config: NodeConfig, federation: Federation, *, split_given: bool = False) -> None:
-        """`split_given`: whether the owner said which records are for the test."""
+    def __init__(
+        self, config: NodeConfig, federation: Federation, *, split_given: bool = False, today: Today = utc_today
+    ) -> None:
+        """`split_given`: whether the owner said which records are for the test. `today`: dates the charges."""
         self.config, self.policy, self.name = config, config.policy, config.name
         self.folder = Path(config.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -73,6 +76,7 @@ class Node(AbstractContextManager["Node"]):
             delta=self.policy.delta,
             accountant=self.policy.accountant,
             expects=[self.policy.dearest],  # by what the owner allows, not by what a coordinator asks for first
+            dates=Dates(today, self.policy.limit),
         )
         self.remembered = memory.load(self.folder)
         if self.book.charged() < self.remembered.charged:
@@ -216,8 +220,8 @@ class Node(AbstractContextManager["Node"]):
         if engine.privacy is not None:
             events = method.events(broadcast, engine.privacy)
             self.policy.check_price(events, engine.privacy, method, self.ledger)
-            if not engine.randomness.repeatable and not self.ledger.afford(events):
-                return lambda: self._unable(question)
+            if not engine.randomness.repeatable and (short := self.ledger.short_of(events)):
+                return lambda: self._unable(question, short)
         return lambda: self._train(question, agreed, broadcast, before, (known.run, request))
 
     def _settled(self, question: Question, method: Algorithm) -> tuple[memory.Remembered, object]:
@@ -229,9 +233,12 @@ class Node(AbstractContextManager["Node"]):
     def _train(
         self, question: Question, agreed: _Agreed, broadcast: Broadcast, before: object, key: tuple[str, str]
     ) -> Answer:
+        self.ledger.run = f"{question.run} {agreed.engine.algorithm.name}"
         uploaded = list(agreed.engine.round(broadcast, {self.name: before}))
         if not uploaded:
-            return self._unable(question)
+            engine = agreed.engine
+            assert engine.privacy is not None
+            return self._unable(question, self.ledger.short_of(engine.algorithm.events(broadcast, engine.privacy)))
         ((upload, after),) = uploaded
         record = records.to_bytes(upload)
         self.remembered = memory.Remembered(
@@ -255,8 +262,8 @@ class Node(AbstractContextManager["Node"]):
             own = method.holds(weights, after)
             files.write_whole(self.folder / OWN_MODEL, safetensors.torch.save(agreed.engine.learner.state_with(own)))
 
-    def _unable(self, question: Question) -> Answer:
-        reason = f"epsilon = {self.policy.epsilon:g} does not allow another round"
+    def _unable(self, question: Question, short: str) -> Answer:
+        reason = f"{short} does not allow another round"
         log.warning("round %s: %s", question.round, reason)
         return self._reply(question, status="unable", reason=reason)
 

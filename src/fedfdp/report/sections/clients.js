@@ -1,4 +1,26 @@
-// How the model serves each client.
+// How the model serves each client, and whose updates look poisoned.
+const standingOut = (run) => {
+  const { named, scores } = run.robust,
+    names = Object.keys(named);
+  return [
+    names.length
+      ? warning(
+          `May be poisoned, or hold records unlike all others': ${names.map((name) => `${name} (${named[name]})`).join(", ")}.`,
+        )
+      : paragraph("No client's updates look poisoned."),
+    tableView({
+      title: `Updates of each client beside the others', ${run.name}`,
+      columns: [
+        { name: "client", kind: "text" },
+        { name: "rounds", kind: "count" },
+        { name: "length over expected", kind: "number" },
+        { name: "cosine with the others", kind: "number" },
+      ],
+      rows: Object.entries(scores).map(([name, s]) => [name, s.rounds, s.length, s.cosine]),
+    }),
+  ];
+};
+
 drawings.clients = (run) => {
   const c = run.clients,
     parts = [],
@@ -21,6 +43,7 @@ drawings.clients = (run) => {
           : "This run went across machines and no client let the model be judged on its own records: there is no accuracy, and losses are the noised ones that clients released, smoothed over rounds.",
       ),
     );
+  if (run.robust) parts.push(...standingOut(run));
   parts.push(
     tableView({
       title: `Clients of ${run.name}`,

@@ -1,4 +1,4 @@
-"""Each client's name and records, and how the model served it at the evaluations that are kept."""
+"""Each client's name and records, how the model served it, and whose updates stood out under a robust mean."""
 
 import math
 
@@ -29,7 +29,7 @@ def _of_run(run: StoredRun) -> Json:
         "noted": bool(held),
         "round": [entry.get("round") for entry in kept],
     }
-    return {"clients": found | served}
+    return {"clients": found | served, "robust": run.summary.get("robust")}
 
 
 SECTION = Section("clients", "Clients", _of_run)
