@@ -15,27 +15,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 HERE = Path(__file__).parent
-COMMON = [
-    "the",
-    "a",
-    "patient",
-    "says",
-    "he",
-    "she",
-    "has",
-    "had",
-    "pain",
-    "fever",
-    "cough",
-    "since",
-    "today",
-    "monday",
-    "week",
-    "and",
-    "asks",
-    "about",
-    "it",
-]
+COMMON = ["the", "patient", "says", "she", "has", "had", "pain", "fever", "cough", "since", "monday", "and", "asks"]
 URGENT, CALM = ["severe", "sudden", "bleeding", "chest", "worse"], ["mild", "better", "usual", "refill", "thanks"]
 SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
 WORDS = {word: number for number, word in enumerate([*SPECIAL.values(), *COMMON, *URGENT, *CALM])}
