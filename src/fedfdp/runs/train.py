@@ -35,6 +35,7 @@ from fedfdp.features.mapped import digest_of, mapped
 from fedfdp.models import check_output
 from fedfdp.models.learner import Learner
 from fedfdp.models.losses import LossFunction, check_loss
+from fedfdp.models.pretrained import check_reached
 from fedfdp.native.threads import allowed_threads, cores, forked
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
@@ -157,6 +158,7 @@ def train(
     if front is not None:
         inner = federation.with_inputs(mapped(front, federation.x, threads=allowed_threads(threads)))
     shape, entry = check_output(model, inner.form, outputs=inner.outputs, task=task, output=output)
+    check_reached(model, inner.form, entry)
     if loss is not None:
         check_loss(loss, federation.y, shape)
     performance = Performance.of(metric)
