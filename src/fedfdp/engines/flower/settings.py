@@ -12,8 +12,7 @@ class Flower:
     """Settings of a run across machines. A run in one process does not use them."""
 
     address: str = "127.0.0.1:9092"  # host:port where the coordinator listens
-    nodes: dict[str, str | tuple[str, ...]] = field(default_factory=dict)
-    """name → file of its public key, or a list of files while a key is changed; in the order of summation"""
+    nodes: dict[str, str | tuple[str, ...]] = field(default_factory=dict)  # name → key file(s), in summing order
     revoked: tuple[str, ...] = ()  # files of public keys that are never let in again, whoever lists them
     authority: str | None = None  # file of the certificate authority that nodes trust
     certificate: str | None = None  # file of the coordinator's TLS certificate
