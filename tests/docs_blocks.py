@@ -102,6 +102,8 @@ def _check_ours(command: Command) -> None:
     ours, words = typer.main.get_command(app), list(command.words[1:])
     while hasattr(ours, "commands"):
         assert words, command.line
+        if ours.invoke_without_command and words[0].startswith("-"):
+            break
         assert words[0] in ours.commands, f"no such command: {command.line}"
         ours = ours.commands[words.pop(0)]
     if "[--" not in command.line:

@@ -18,11 +18,13 @@ from docs_blocks import PAGES, ROOT, Block, Command, blocks, check, commands
 ELSEWHERE = {
     "models.md": "tests/models/test_models_page.py",
     "deploy.md": "tests/deploy/test_deploy_page.py",
+    "years.md": "tests/deploy/, tests/cli/test_years_cli.py",
     "README.md": "the same commands are on the pages it links to; the default preset fetches MNIST",
     "methods.md": "tests/examples/test_own_method.py, tests/experiments/test_traffic.py",
     "theory.md": "tests/cli/test_lambda_cli.py, tests/cli/test_lambda_from_run.py",
     "choosing-lambda.md": "tests/cli/test_tune_cli.py; minutes to hours",
     "results.md": "tests/cli/test_reproduce_cli.py; hours",
+    "results-small.md": "tests/cli/test_reproduce_cli.py; hours",
     "performance.md": "tests/cli/test_bench_cli.py; minutes",
 }
 COMMANDS = ("", "sh", "text")

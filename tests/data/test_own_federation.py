@@ -63,6 +63,8 @@ def test_meanings_of_outputs():
     outputs = torch.tensor([[0.1, 0.9], [2.0, -1.0]])
     assert meaning(facts(), "holders.csv").of(outputs) == ["yes", "no"]
     assert meaning(Facts(), "mnist").classes == tuple("0123456789")
+    assert meaning(Facts(), "fashion-mnist").of(torch.eye(10)[[9, 0]]) == ["ankle boot", "t-shirt/top"]
+    assert meaning(Facts(), "cifar10").of(torch.eye(10)[[3]]) == ["cat"]
     scale = meaning(Facts(label="y", target=(100.0, 300.0)), "t.csv")
     assert scale.of(torch.tensor([[-1.0], [0.5], [1.0]])) == [100.0, 250.0, 300.0]  # the inverse of the scaling
     assert Meaning().of(torch.tensor([[7.0]])) == [7.0]

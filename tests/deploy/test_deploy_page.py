@@ -23,7 +23,7 @@ def block(name: str) -> str:
 
 
 def command(module: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    called = [sys.executable, "-m", f"fedfdp.cli.{module}", *arguments]
+    called = [sys.executable, "-m", "fedfdp", module, *arguments]
     return subprocess.run(called, capture_output=True, text=True, cwd=cwd, timeout=600)
 
 

@@ -115,7 +115,22 @@ def test_a_power_makes_faint_structure_count_more(images):
     assert np.abs(found - normalised(np.sqrt(row), 1)[0]).max() < 0.02
 
 
+@pytest.mark.parametrize("mirror", [False, True])
+def test_what_the_angles_have_in_common_counts_less(images, mirror):
+    """By hand, channel by channel: x∗φ stays, in the other three kinds the mean shrinks to a quarter."""
+    whole, found = (Scattering(common=common, mirror=mirror)(images).double() for common in (1.0, 0.25))
+    for colour in (0, 81):
+        assert torch.equal(found[:, colour], whole[:, colour])
+        for first, last in ((1, 9), (9, 17), (17, 81)):
+            kind, before = found[:, colour + first : colour + last], whole[:, colour + first : colour + last]
+            mean = sum(before[:, k] for k in range(last - first)) / (last - first)
+            for k in range(last - first):
+                assert torch.allclose(kind[:, k], before[:, k] - 0.75 * mean, atol=1e-5)
+
+
 def test_bad_arguments_are_named():
+    with pytest.raises(SettingError, match=r"features\.arguments\.common = 1.5: from 0 to 1"):
+        Scattering(common=1.5)
     with pytest.raises(SettingError, match=r"features\.arguments\.groups = 28: a divisor of 81"):
         Scattering(groups=28)
     with pytest.raises(SettingError, match=r"features\.arguments\.power = 2"):

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from fedfdp.core.identity import identity
-from fedfdp.models.losses import TASKS, cross_entropy, squared_error, task_for
+from fedfdp.models.losses import cross_entropy, squared_error
+from fedfdp.models.tasks import TASKS, task_for
 
 
 def test_classification_by_hand():

@@ -193,8 +193,9 @@ q = 0.05
 """
 
 
-def test_a_real_run_is_stopped_from_the_page_and_resumed_under_it(browser, tmp_path):
-    """The page stays open: it sees the run end, and comes back by itself when the run is resumed."""
+@pytest.fixture
+def start(tmp_path):
+    """Starts a command as a process of its own, with `--watch`, in a folder that has a slow model and its config."""
     (tmp_path / "slow_model.py").write_text(
         "import time, torch\n"
         "class Slow(torch.nn.Module):\n"
@@ -208,43 +209,79 @@ def test_a_real_run_is_stopped_from_the_page_and_resumed_under_it(browser, tmp_p
     (tmp_path / "run.toml").write_text(CONFIG.format(rounds=400))
     paths = [str(tmp_path), str(Path(__file__).parents[2] / "src")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    started = []
 
     def start(*arguments):
-        command = [sys.executable, "-c", "from fedfdp.cli.main import main; main()", "run", *arguments, "--watch"]
-        return subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+        command = [sys.executable, "-c", "from fedfdp.cli.main import main; main()", *arguments, "--watch"]
+        started.append(subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True))
+        return started[-1]
 
-    first = start("run.toml", "--out", "out", "--port", "0")
-    second = None
-    try:
-        address = re.search(r"http\S+", first.stderr.readline()).group()
-        port = re.search(r":(\d+)/", address).group(1)
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def follow(browser):
+    """Opens the address that a process prints; at the end nobody may answer it any more."""
+
+    def follow(process):
+        address = re.search(r"http\S+", process.stderr.readline()).group()
         browser.call("Page.navigate", url=address)
-        browser.wait("document.querySelector('#state')?.textContent === 'running'", 300)
-        browser.js("document.querySelector('#stop').click()")
-        browser.js("document.querySelector('#confirm').click()")
-        _, said = first.communicate(timeout=120)
-        assert first.returncode == 130
-        assert "fedfdp: stopped as asked; continue with: fedfdp run --resume out" in said
-        done = RunFolder(tmp_path / "out").live()
-        assert (done["state"], 0 < done["round"] < 400) == ("stopped", True)
-        assert RunFolder(tmp_path / "out").privacy()["rounds"] == done["round"]
-        browser.wait("document.querySelector('#state').textContent.startsWith('stopped as asked; continue with:')")
-        browser.wait("!document.querySelector('#link').hidden")
-        second = start("--resume", "out", "--port", port)
-        browser.wait("document.querySelector('#link').hidden", 300)
-        browser.wait("document.querySelector('#state').textContent === 'running'", 300)
-        browser.wait(f"Number(document.querySelector('#pace').textContent.split(' ')[1]) > {done['round']}", 60)
-        second.send_signal(signal.SIGTERM)
-        second.communicate(timeout=120)
-        assert second.returncode == 130
-    finally:
-        for process in (first, second):
-            if process is not None and process.poll() is None:
-                process.kill()
-                process.wait()
-        browser.call("Page.navigate", url="about:blank")
-        time.sleep(0.1)
-        browser.console.clear()  # of requests that nobody answered between the two
+        return re.search(r":(\d+)/", address).group(1)
+
+    yield follow
+    browser.call("Page.navigate", url="about:blank")
+    time.sleep(0.1)
+    browser.console.clear()  # of requests that nobody answered
+
+
+def stop_from_the_page(browser):
+    browser.js("document.querySelector('#stop').click()")
+    browser.js("document.querySelector('#confirm').click()")
+
+
+def test_a_real_run_is_stopped_from_the_page_and_resumed_under_it(browser, start, follow, tmp_path):
+    """The page stays open: it sees the run end, and comes back by itself when the run is resumed."""
+    first = start("run", "run.toml", "--out", "out", "--port", "0")
+    port = follow(first)
+    browser.wait("document.querySelector('#state')?.textContent === 'running'", 300)
+    stop_from_the_page(browser)
+    _, said = first.communicate(timeout=120)
+    assert first.returncode == 130
+    assert "fedfdp: stopped as asked; continue with: fedfdp run --resume out" in said
+    done = RunFolder(tmp_path / "out").live()
+    assert (done["state"], 0 < done["round"] < 400) == ("stopped", True)
+    assert RunFolder(tmp_path / "out").privacy()["rounds"] == done["round"]
+    browser.wait("document.querySelector('#state').textContent.startsWith('stopped as asked; continue with:')")
+    browser.wait("!document.querySelector('#link').hidden")
+    second = start("run", "--resume", "out", "--port", port)
+    browser.wait("document.querySelector('#link').hidden", 300)
+    browser.wait("document.querySelector('#state').textContent === 'running'", 300)
+    browser.wait(f"Number(document.querySelector('#pace').textContent.split(' ')[1]) > {done['round']}", 60)
+    second.send_signal(signal.SIGTERM)
+    second.communicate(timeout=120)
+    assert second.returncode == 130
+
+
+def test_a_deployment_is_shown_with_its_nodes_and_stopped(browser, start, follow, tmp_path):
+    """Real nodes as processes: who is here and what each ledger has, while it goes on; then a safe stop."""
+    pytest.importorskip("flwr")
+    process = start("deploy", "local", "run.toml", "--nodes", "3", "--out", "out", "--port", "0")
+    follow(process)
+    browser.wait("document.querySelector('#state')?.textContent === 'running'", 300)
+    states = "[...document.querySelectorAll('#holders tbody tr')].map(r => r.children[1].textContent).join()"
+    browser.wait(f"{states} === 'here,here,here'", 120)
+    heads = browser.js("[...document.querySelectorAll('#holders thead th')].map(e => e.textContent)")
+    assert "ε by its policy" in heads
+    stop_from_the_page(browser)
+    _, said = process.communicate(timeout=180)
+    assert process.returncode == 130, said
+    assert "stopped as asked" in said
+    done = RunFolder(tmp_path / "out").live()
+    assert (done["state"], 0 < done["round"] < 400) == ("stopped", True)
 
 
 @pytest.mark.parametrize("dark", [False, True])

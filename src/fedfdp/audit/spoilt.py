@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedfdp.core import ranges
 from fedfdp.core.records import Weights
+from fedfdp.core.trees import Inputs
 from fedfdp.fairness.coefficients import PaperClip
 from fedfdp.models.learner import Learner
 from fedfdp.models.losses import LossFunction
@@ -81,7 +82,7 @@ class Unclipped(Learner):
     """Sums gradients as they are; the noise is still scaled by C."""
 
     def clipped(
-        self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient, sizes: list[int] | None = None
+        self, weights: Weights, x: Inputs, y: Tensor, coefficient: Coefficient, sizes: list[int] | None = None
     ) -> ClippedSum:
         model = self.load(weights).train()
         wanted = self.coefficient(coefficient)
@@ -106,7 +107,7 @@ class NeverCleared(Learner):
     kept: Tensor | None = None
 
     def clipped(
-        self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient, sizes: list[int] | None = None
+        self, weights: Weights, x: Inputs, y: Tensor, coefficient: Coefficient, sizes: list[int] | None = None
     ) -> ClippedSum:
         total = super().clipped(weights, x, y, coefficient, sizes)
         if self.kept is not None:
@@ -119,8 +120,9 @@ class Meeting(Learner):
     """Records meet in the model: each gradient is computed on the batch's hardest record, then clipped by itself."""
 
     def clipped(
-        self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient, sizes: list[int] | None = None
+        self, weights: Weights, x: Inputs, y: Tensor, coefficient: Coefficient, sizes: list[int] | None = None
     ) -> ClippedSum:
+        assert isinstance(x, Tensor)
         batches = list(zip(*(torch.split(of_all, sizes or [len(x)]) for of_all in (x, y)), strict=True))
         hardest = self.hardest([x[y.argmax()] if len(y) else None for x, y in batches])
         both = zip(batches, hardest, strict=True)

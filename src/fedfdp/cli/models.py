@@ -119,7 +119,8 @@ def _built(
     """The model, and its number of outputs per record."""
     from fedfdp import models
     from fedfdp.core.errors import SettingError
-    from fedfdp.models.losses import task_for
+    from fedfdp.core.trees import Leaf
+    from fedfdp.models.tasks import task_for
     from fedfdp.runs.layers import override
 
     if outputs is not None and outputs < 1:
@@ -128,10 +129,11 @@ def _built(
     made = models.build(
         name, input_shape=shape, outputs=wanted, seed=0, arguments=override({}, arguments), trainable=trainable or None
     )
-    given = models.output_shape(made, input_shape=shape, tokens=tokens)
+    form = (Leaf("", shape, "int64" if tokens else "float32"),)
+    given, _ = models.first_output(made, form)
     if outputs is not None or ":" not in name:
         task = task_for(wanted if wanted > 1 else None)
-        models.check_output(made, input_shape=shape, outputs=wanted, task=task, tokens=tokens)
+        models.check_output(made, form, outputs=wanted, task=task)
         return made, wanted
     return made, max(1, math.prod(given[1:]))
 

@@ -68,7 +68,31 @@ class Dated:
         return (self.range is not None) + 2 * len(self.cycles) + self.indicator
 
 
+@dataclass(frozen=True)
+class Words:
+    """A column of text, as token numbers: `length` of them for each record, and a mask that tells padding apart."""
+
+    name: str
+    tokenizer: str  # the local folder of a tokenizer, as transformers saves it
+    length: int  # longer texts are cut, shorter ones padded: how long texts are is not read from the data
+
+
 Column = Numeric | Categorical | Dated
+
+
+def words_in(name: str, spec: object) -> Words | None:
+    """The column of text that an entry declares; None if it declares another kind of column."""
+    if not isinstance(spec, dict) or "tokenizer" not in spec:
+        return None
+    setting, fix = f"data.columns.{name}", '{ tokenizer = "FOLDER", length = 64 }'
+    if unknown := sorted(set(spec) - {"tokenizer", "length"}):
+        raise SettingError(f"{setting}.{unknown[0]}", spec[unknown[0]], "no such setting of a text", fix)
+    length, folder = spec.get("length"), spec["tokenizer"]
+    whole = isinstance(length, int) and not isinstance(length, bool) and 1 <= length <= 2**16
+    require(isinstance(folder, str) and bool(folder), f"{setting}.tokenizer", folder, "a local folder", fix)
+    require(whole, f"{setting}.length", length, "tokens of a record, from 1 to 65536", fix)
+    assert isinstance(length, int)
+    return Words(name, str(folder), length)
 
 
 def text_of(value: object) -> str:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfdp.core.errors import SettingError, nearest
+from fedfdp.core.trees import Inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,7 +16,7 @@ class Dataset:
     """Records in one pool."""
 
     name: str
-    x: Tensor  # inputs, (N, …)
+    x: Inputs  # inputs, (N, …)
     y: Tensor  # targets, (N,)
     classes: int | None  # None for regression
     official_train: int | None = None  # so many come first: the published training part

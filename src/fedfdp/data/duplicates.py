@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedfdp.core.trees import parts_of
 from fedfdp.data.federation import Federation
 
 ROWS = 1 << 16  # hashed at once
@@ -82,8 +83,10 @@ class _Chance:
 
 def _hashes(federation: Federation) -> NDArray[np.uint64]:
     """64 bits per record: equal for equal records; two different ones are equal by a chance of about 1 in 10¹⁹."""
-    x, y = federation.x.reshape(len(federation.x), -1), federation.y.reshape(len(federation.y), -1)
-    words = [part.contiguous().view(torch.uint8).numpy().view(np.uint32) for part in (x, y) if part.shape[1]]
+    x = federation.x
+    flat = [part.reshape(len(part), -1) for part in (*parts_of(x), federation.y)]
+    whole = [part.float() if part.dtype == torch.bool else part for part in flat if part.shape[1]]
+    words = [part.contiguous().view(torch.uint8).numpy().view(np.uint32) for part in whole]
     rng = np.random.default_rng(0)
     factors = [rng.integers(1, 2**63, part.shape[1], dtype=np.uint64) * 2 + 1 for part in words]
     found = np.empty(len(x), np.uint64)

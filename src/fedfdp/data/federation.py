@@ -4,7 +4,6 @@ It copies no records until a batch is taken, and refuses records that cannot be 
 """
 
 import hashlib
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,11 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from fedfdp.core.errors import DataError
+from fedfdp.core.trees import Form, Inputs, form_of, is_plain, joined, parts_of
 from fedfdp.data.dataset import Dataset
-from fedfdp.data.from_arrays import as_inputs, as_targets, check_records, parts_of
+from fedfdp.data.from_arrays import as_inputs, as_targets, check_records, pairs_of
 from fedfdp.data.partition import How, deal
 from fedfdp.data.shard import Shard
 from fedfdp.data.split import PARTITION, SPLIT, split, stream, subsample
+from fedfdp.models.tasks import Task, find_task, task_for
 from fedfdp.privacy.accounting import Event
 
 Part = Literal["train", "test"]
@@ -47,18 +48,18 @@ class Federation:
     clients: tuple[ClientData, ...]  # in the order of summation
     classes: int | None  # None for regression
     name: str  # of the data, for display
-    x: Tensor  # inputs of all records: the pool
+    x: Inputs  # inputs of all records: the pool; a tensor, or a tree of several inputs
     y: Tensor  # targets of all records
     before: tuple[Event, ...] = ()  # what every client released to find private ranges; paid before round 0
     found: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # the private ranges that were found
     unit: str = "record"  # what is protected: a record, or all records with the same value in the column named here
     class_names: tuple[str, ...] = ()  # in the order of the class numbers; none: the numbers themselves are shown
     target: tuple[float, float] | None = None  # of a regression: the range that the targets were scaled from to [−1, 1]
+    declared: str | Task = ""  # what the targets are; "": one class each, or numbers
 
     def __post_init__(self) -> None:
-        check_records(
-            self.x, self.y, self.classes, [(c.name, len(c.train), c.train.index, c.test.index) for c in self.clients]
-        )
+        clients = [(c.name, len(c.train), c.train.index, c.test.index) for c in self.clients]
+        check_records(self.x, self.y, self.classes, clients, self.task)
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -75,23 +76,33 @@ class Federation:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of one record."""
-        return tuple(self.x.shape[1:])
+        """The shape of one record; of its first input where there are several."""
+        return tuple(parts_of(self.x)[0].shape[1:])
 
     @property
     def tokens(self) -> bool:
-        """Whether records are token numbers."""
-        return not self.x.is_floating_point()
+        """Whether records are token numbers alone."""
+        return isinstance(self.x, Tensor) and not self.x.is_floating_point()
+
+    @property
+    def form(self) -> Form:
+        """The inputs of a record: their names, shapes and kinds."""
+        return form_of(self.x)
+
+    @property
+    def task(self) -> Task:
+        """What a model is trained for."""
+        return find_task(self.declared) if self.declared else task_for(self.classes)
 
     @property
     def outputs(self) -> int:
-        """How many values a model gives for a record: one per class, or one per target of a regression."""
-        return self.classes or math.prod(self.y.shape[1:]) or 1
+        """How many values a model gives for a record, or for each of its places: one per class, label or number."""
+        return self.task.outputs(self.classes, tuple(self.y.shape[1:]))
 
     @property
     def labels(self) -> tuple[str, ...]:
         """What the classes are called, in the order of their numbers; empty for regression."""
-        return self.class_names or tuple(map(str, range(self.classes or 0)))
+        return self.class_names or tuple(map(str, range((self.classes if self.task.usual else None) or 0)))
 
     def in_own_unit(self, values: Tensor) -> Tensor:
         """Targets or answers of a regression in the target's own unit, answers kept within the declared range."""
@@ -110,7 +121,7 @@ class Federation:
         """The federation whose pool holds this client's records: this one, unless clients' records differ in shape."""
         return self
 
-    def with_inputs(self, x: Tensor) -> "Federation":
+    def with_inputs(self, x: Inputs) -> "Federation":
         """The same clients and targets over other inputs of the same records, such as their features."""
         clients = tuple(
             ClientData(client.name, replace(client.train, x=x), replace(client.test, x=x)) for client in self.clients
@@ -119,8 +130,8 @@ class Federation:
 
     def class_counts(self, part: Part = "train") -> NDArray[np.int64]:
         """How many records of each class each client holds: (clients, classes)."""
-        if self.classes is None:
-            raise DataError(f"{self.name} is for regression: it has no classes to count")
+        if self.classes is None or not self.task.usual:
+            raise DataError(f"{self.name} is for {self.task.name}: its records have no one class to count")
         shards = [client.train if part == "train" else client.test for client in self.clients]
         return np.stack([torch.bincount(s.y[s.index], minlength=self.classes).numpy() for s in shards])
 
@@ -130,7 +141,7 @@ class Federation:
             "names": list(self.names),
             "train": [len(client.train) for client in self.clients],
             "test": [len(client.test) for client in self.clients],
-            "classes": None if self.classes is None else self.class_counts().tolist(),
+            "classes": None if self.classes is None or not self.task.usual else self.class_counts().tolist(),
             "class_names": list(self.labels),
         }
 
@@ -141,10 +152,14 @@ class Federation:
     @cached_property
     def _fingerprint(self) -> str:
         digest = hashlib.sha256()
-        for pool in (self.x, self.y):
+        if not is_plain(self.form):
+            digest.update(str(self.form).encode())
+        for pool in (*parts_of(self.x), self.y):
             digest.update(f"{pool.dtype}{tuple(pool.shape)}".encode())
             digest.update(pool.contiguous().numpy().data)
         digest.update(f"classes {self.classes}".encode())
+        if self.declared:
+            digest.update(f"task {self.task.name}".encode())
         if (unit := self.clients[0].train.unit) is not None:
             digest.update(unit.contiguous().numpy().data)
         for client in self.clients:
@@ -200,6 +215,7 @@ class Federation:
         *,
         test_fraction: float = 0.25,
         classes: int | None = None,
+        task: str | Task = "",
         units: Mapping[str, ArrayLike] | None = None,
         seed: int = 0,
         name: str = "clients",
@@ -208,11 +224,14 @@ class Federation:
         """Your own clients: `{"name": (x, y)}`, split at random, or `{"name": (x_train, y_train, x_test, y_test)}`.
 
         Args:
-            clients: arrays or tensors by client name, with records along the first axis. A torch `Dataset` of (x, y)
-                may take the place of a pair; its items are read once.
+            clients: arrays or tensors by client name, with records along the first axis. Where a model takes several
+                inputs, x is a tuple of arrays, or a dict of them by the names of the model's arguments. A torch
+                `Dataset` of (x, y) may take the place of a pair; its items are read once.
             test_fraction: the part for the test where a client gives (x, y), rounded up.
             classes: needed if y are class numbers 0, 1, … and not every class occurs. Without it, floating-point y
                 mean regression.
+            task: what the targets are, where that is neither one class per record nor numbers: "multi-label",
+                "tokens", "language", "segmentation", package.module:TASK, or a `fedfdp.Task` (docs/models.md).
             units: by client name, the person of each record, in the order of the records. A person's records then stay
                 together in the split, are drawn together and are protected together.
             seed: of the split.
@@ -227,15 +246,17 @@ class Federation:
         rng = stream(seed, SPLIT)
         of_whom = None if units is None else {client: _persons_of(client, units) for client in clients}
         person = None if of_whom is None else _numbered(of_whom.values())
-        xs: list[Tensor] = []
+        aim = find_task(task) if task else None
+        xs: list[Inputs] = []
         ys: list[Tensor] = []
         parts: list[tuple[Tensor, Tensor]] = []
         start = 0
         for client, given in clients.items():
-            pairs, sizes = parts_of(client, given), []
+            pairs, sizes = pairs_of(client, given), []
             for x, y in pairs:
                 xs.append(as_inputs(client, x, like=xs[0] if xs else None))
-                ys.append(as_targets(client, y, records=len(xs[-1]), classes=classes, like=ys[0] if ys else None))
+                first = ys[0] if ys else None
+                ys.append(as_targets(client, y, records=len(xs[-1]), classes=classes, like=first, task=aim))
                 sizes.append(len(xs[-1]))
             index = np.arange(start, start + sum(sizes))
             start += sum(sizes)
@@ -246,14 +267,17 @@ class Federation:
             else:
                 parts.append((torch.from_numpy(index[: sizes[0]]), torch.from_numpy(index[sizes[0] :])))
         pool_y = torch.cat(ys)
+        if classes is None and aim is not None and aim.targets == "labels":
+            classes = 2  # of each label
         if classes is None and not pool_y.is_floating_point():
             classes = int(pool_y.max()) + 1 if len(pool_y) else 1
-        return cls.over(torch.cat(xs), pool_y, classes, name, list(clients), parts, unit=person, unit_name=unit_name)
+        x, names = joined(xs), list(clients)
+        return cls.over(x, pool_y, classes, name, names, parts, unit=person, unit_name=unit_name, task=task)
 
     @classmethod
     def over(
         cls,
-        x: Tensor,
+        x: Inputs,
         y: Tensor,
         classes: int | None,
         name: str,
@@ -262,6 +286,7 @@ class Federation:
         *,
         unit: NDArray[np.int64] | None = None,
         unit_name: str = "person",
+        task: str | Task = "",
     ) -> "Federation":
         """Clients over a pool that exists already; `parts` are each client's train and test positions."""
         of_whom = None if unit is None else torch.from_numpy(unit)
@@ -270,7 +295,7 @@ class Federation:
             for client, (train, test) in zip(names, parts, strict=True)
         )
         named = "record" if unit is None else unit_name
-        return cls(clients=members, classes=classes, name=name, x=x, y=y, unit=named)
+        return cls(clients=members, classes=classes, name=name, x=x, y=y, unit=named, declared=task)
 
 
 def _numbered(of_whom: Iterable[NDArray[np.generic]]) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedfdp.core.errors import DataError
 from fedfdp.data.columns import PRIVATE, Range
@@ -57,6 +58,7 @@ def _estimated(
 ) -> dict[str, Range]:
     records, columns = read_unscaled(facts, path, progress=progress)
     wanted = [Wanted(column.name, column.within) for column in columns]
+    assert isinstance(records.x, Tensor)
     values = records.x.numpy()
     if facts.target == PRIVATE:
         wanted.append(Wanted(label_of(facts)))
@@ -114,7 +116,8 @@ def federation_of_records(
             )
         parts.append((torch.from_numpy(own[~marked]), torch.from_numpy(own[marked])))
     x, y, unit = records.x, records.y, records.unit
-    return Federation.over(x, y, records.classes, records.name, names, parts, unit=unit, unit_name=records.unit_name)
+    whose, task = records.unit_name, records.task
+    return Federation.over(x, y, records.classes, records.name, names, parts, unit=unit, unit_name=whose, task=task)
 
 
 def _first_records(unit: NDArray[np.int64], kept: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

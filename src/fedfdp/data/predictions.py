@@ -6,6 +6,7 @@ from pathlib import Path
 from torch import Tensor
 
 from fedfdp.core.errors import DataError, RunError
+from fedfdp.core.trees import Inputs
 from fedfdp.data.columns import Range
 from fedfdp.data.files import read
 from fedfdp.data.files.paths import ARRAYS
@@ -43,7 +44,7 @@ def meaning(facts: Facts, source: str) -> Meaning:
     return Meaning(class_names(facts), target_range(facts))
 
 
-def read_inputs(facts: Facts, source: str, path: str | Path, *, progress: Say | None = None) -> Tensor:
+def read_inputs(facts: Facts, source: str, path: str | Path, *, progress: Say | None = None) -> Inputs:
     """The inputs in a file, or in a folder of images, laid out and scaled as those of `data.source` in training.
 
     Columns for label, holder and test may be there or not; all others must be those of the training files. For a run

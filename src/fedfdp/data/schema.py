@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from fedfdp.core.errors import DataError, SettingError, nearest, require
-from fedfdp.data.columns import PRIVATE, Column, Numeric, Range, column_of, range_of, text_of
+from fedfdp.data.columns import PRIVATE, Column, Numeric, Range, Words, column_of, range_of, text_of, words_in
+from fedfdp.models.tasks import Task, find_task
 from fedfdp.privacy.accounting import Event
 
 # What counts as "no value" in a table where `missing` does not say otherwise. An empty cell always does.
@@ -49,6 +50,8 @@ class Facts:
     missing: tuple[str, ...] | None = None  # texts that mean "no value" in a table; None: NA, NaN, null and the like
     unlabelled: Literal["skip"] | None = None  # "skip" leaves out a table's rows without a label; None: an error
     decimal: Literal[".", ","] | None = None  # the mark before the decimals in a text file; None: judged by the file
+    task: str | None = None  # what the label is, if neither one class nor a number: multi-label, tokens, language, …
+    inputs: tuple[str, ...] | None = None  # of an archive: the arrays that a model takes, by the names of its arguments
     unchecked: tuple[str, ...] | None = None  # columns whose facts were read from these records, which no ε covers
 
     def __post_init__(self) -> None:
@@ -59,12 +62,18 @@ class Facts:
         elif self.classes is not None:
             different = len(set(class_names(self))) == len(self.classes) >= 2
             require(different, "data.classes", self.classes, "two or more different names", "list every class once")
+        if self.task is not None:
+            find_task(self.task, "data.task")
+        if self.inputs is not None:
+            named = bool(self.inputs) and all(name.isidentifier() for name in self.inputs)
+            require(named, "data.inputs", self.inputs, "names of arguments of the model", 'as ["image", "table"]')
         if isinstance(self.target, tuple):
             range_of("data.target", self.target)
         if self.range is not None:
             range_of("data.range", self.range)
-        for name, spec in (self.columns or {}).items():
-            column_of(name, spec)
+        self._columns()
+        if len(texts := [name for name, spec in (self.columns or {}).items() if words_in(name, spec)]) > 1:
+            raise SettingError(f"data.columns.{texts[1]}", "text", "a record has one text", "join them beforehand")
         if self.unit is not None and self.estimates:
             allowed = "a private range is estimated record by record, which protects no person with several of them"
             raise SettingError("data.unit", self.unit, allowed, "give public ranges instead")
@@ -72,8 +81,16 @@ class Facts:
     @property
     def estimates(self) -> bool:
         """Whether some range is private."""
-        entries = (column_of(name, spec) for name, spec in (self.columns or {}).items())
-        return self.target == PRIVATE or any(isinstance(c, Numeric) and c.range is None for c in entries)
+        return self.target == PRIVATE or any(isinstance(c, Numeric) and c.range is None for c in self._columns())
+
+    def _columns(self) -> list[Column]:
+        given = (self.columns or {}).items()
+        return [column_of(name, spec) for name, spec in given if words_in(name, spec) is None]
+
+    @property
+    def words(self) -> Words | None:
+        """The column of text, where there is one."""
+        return next((words for name, spec in (self.columns or {}).items() if (words := words_in(name, spec))), None)
 
     @property
     def before(self) -> tuple[Event, ...]:
@@ -84,6 +101,11 @@ class Facts:
     def missing_texts(self) -> tuple[str, ...]:
         """What means "no value" in a table's cells; an empty cell always does."""
         return MISSING if self.missing is None else ("", *self.missing)
+
+
+def task_of(facts: Facts) -> Task | None:
+    """What the label is, where that is declared."""
+    return None if facts.task is None else find_task(facts.task, "data.task")
 
 
 def class_names(facts: Facts) -> tuple[str, ...]:
@@ -115,7 +137,8 @@ def columns_of(facts: Facts, names: list[str], file: str, *, trained: bool = Fal
             raise DataError(f"{file}: no column {entry!r}{',' if trained else ''} {why}; {nearest(entry, known)}")
         for name in [entry] if entry in known else matching:
             taken.add(name)
-            found.append(column_of(name, spec))
+            if words_in(name, spec) is None:
+                found.append(column_of(name, spec))
     for name in names:
         if name not in taken | named | set(facts.ignore or ()):
             if trained:
@@ -126,6 +149,6 @@ def columns_of(facts: Facts, names: list[str], file: str, *, trained: bool = Fal
                 f"not be private: add {name!r} = [low, high] from public knowledge to [data.columns], or "
                 f'{name!r} = "private" to have it estimated under privacy, or list it in data.ignore'
             )
-    if not found:
+    if not found and facts.words is None:
         raise DataError(f"{file}: no column is left to learn from; name some in [data.columns]")
     return found

@@ -10,6 +10,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from fedfdp.core.trees import Inputs, Tree, form_of, parts_of
+
 
 @dataclass(frozen=True, eq=False)
 class Persons:
@@ -39,7 +41,7 @@ class Persons:
 class Shard:
     """Some records of a pool, by index."""
 
-    x: Tensor  # of the whole pool
+    x: Inputs  # of the whole pool
     y: Tensor  # of the whole pool
     index: Tensor  # which records of the pool are the shard's
     unit: Tensor | None = None  # the person of each record of the pool; None if each record stands for itself
@@ -55,22 +57,26 @@ class Shard:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the records in order and of their persons: the same wherever they are kept."""
-        sha = hashlib.sha256(f"{self.x.dtype}{self.x.shape[1:]}{self.y.dtype}{self.y.shape[1:]}{len(self)}".encode())
+        kind = f"{self.x.dtype}{self.x.shape[1:]}" if isinstance(self.x, Tensor) else str(form_of(self.x))
+        sha = hashlib.sha256(f"{kind}{self.y.dtype}{self.y.shape[1:]}{len(self)}".encode())
         for positions in torch.split(torch.arange(len(self)), 4096):
-            for part in self.take(positions):
+            x, y = self.take(positions)
+            for part in (*parts_of(x), y):
                 sha.update(part.contiguous().numpy().data)
         if self.persons is not None:
             sha.update(self.persons.order.contiguous().numpy().data)
             sha.update(self.persons.counts.contiguous().numpy().data)
         return sha.hexdigest()
 
-    def take(self, positions: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def take(self, positions: Tensor | None = None) -> tuple[Inputs, Tensor]:
         """The records at these positions within the shard, or all of them."""
         index = self.index if positions is None else self.index[positions]
         return inputs_at(self.x, index), self.y[index]
 
 
-def inputs_at(x: Tensor, index: Tensor) -> Tensor:
+def inputs_at(x: Inputs, index: Tensor) -> Inputs:
     """These records of a pool; features, which are kept in half precision, become float32."""
     found = x[index]
+    if isinstance(found, Tree):
+        return found
     return found.float() if found.dtype == torch.float16 else found

@@ -6,9 +6,9 @@ It has no records and no ledgers: nodes keep both, and say what they have spent.
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flwr.serverapp import Grid
@@ -47,6 +47,7 @@ class Network:
     ids: dict[str, int]
     meter: Meter | None = None
     check: Callable[[], None] | None = None  # raises where waiting for nodes is in vain
+    owners: Mapping[int, str] = field(default_factory=dict)  # whose each node id is, where keys are registered
 
 
 def load(source: str, overrides: list[str] | None = None) -> tuple[Config, Flower]:
@@ -68,14 +69,14 @@ def coordinate(
 ) -> Result:
     """Runs a config with the nodes of `settings`; every round is checkpointed, so that none is paid for twice."""
     _check(config, settings)
-    exchange = Exchange(network.grid, dict(network.ids), network.meter, check=network.check)
+    exchange = Exchange(network.grid, dict(network.ids), network.meter, check=network.check, owners=network.owners)
     roster = Roster(tuple(settings.nodes), exchange, name=config.data.source, mixed=config.model.own is not None)
     roster.gather(settings.enough, settings.wait, say=say)
     config = fitted(config, roster)  # by what the nodes declare
     assert config.rounds is not None
     assert config.eval_every is not None
     performance = Performance.of(config.metric)
-    performance.check(roster.classes)
+    performance.check(roster.classes, roster.task.of_loss)
     method, privacy = config.algorithm, config.privacy
     wanted = _with_widths(config.model, roster)
     terms = Terms.of(method, wanted, privacy, config.seed, seeded=settings.unsafe_seeded, features=config.features)
@@ -83,13 +84,14 @@ def coordinate(
     model = build_model(terms.model, roster, front, seed=config.seed)
     terms = replace(terms, frozen=frozen_digest(whole(front, model)))
     differ = wanted.own is not None or wanted.widths is not None
-    learner = learner_of(model, roster.classes, config.device, in_parts=differ)
+    learner = learner_of(model, roster, front, device=config.device, in_parts=differ, output=config.model.output)
     template, narrow = learner.initial(), {}
     if differ:
         method = in_parts(method, wanted.own or ())
         template = method.shared(template)
         for name, width in (wanted.widths or {}).items():
-            other = learner_of(build_model(terms.model, roster, front, seed=config.seed, width=width), roster.classes)
+            narrower = build_model(terms.model, roster, front, seed=config.seed, width=width)
+            other = learner_of(narrower, roster, front, output=config.model.output)
             narrow[name] = method.shared(other.initial())
             check_nested(name, narrow[name], template)
     plan = Plan(
@@ -108,7 +110,8 @@ def coordinate(
         accounts = None
         if privacy is not None:
             budgets = {name: privacy.budget(name) for name in roster.names}
-            accounts = Accounts(privacy.delta, privacy.accountant, budgets, method.adaptive)
+            register = Path(settings.register) if settings.register else None
+            accounts = Accounts(privacy.delta, privacy.accountant, budgets, method.adaptive, register=register)
         engine = FlowerEngine(
             roster,
             method,
@@ -123,9 +126,12 @@ def coordinate(
         )
         yield Started(engine, engine.evaluator, accounts)
 
+    more = [
+        text for text in (roster.like.inputs, roster.like.task) if text
+    ]  # none in runs with one input and one class
     identity = {
         "settings": hashlib.sha256(terms.to_json().encode()).hexdigest(),
-        "data": digest(list(roster.names), roster.input_shape, roster.classes),
+        "data": digest(list(roster.names), roster.input_shape, roster.classes, *more),
         "weights": digest(learner.initial()),
         **({} if front is None else {"features": digest_of(front)}),
     }

@@ -28,4 +28,5 @@ def own_records(name: str, data: NodeData) -> Holding:
     client = whole.clients[data.part]
     if client.name != name:
         raise SettingError("name", name, f"part {data.part} of {data.config} is {client.name!r}")
-    return Holding(Federation((client,), whole.classes, whole.name, whole.x, whole.y, unit=whole.unit))
+    name, unit, task = whole.name, whole.unit, whole.declared
+    return Holding(Federation((client,), whole.classes, name, whole.x, whole.y, unit=unit, declared=task))

@@ -19,6 +19,7 @@ from fedfdp.core import weights as w
 from fedfdp.core.errors import BudgetError, FedFDPError
 from fedfdp.core.identity import identity
 from fedfdp.core.records import digest
+from fedfdp.core.trees import Inputs
 from fedfdp.core.weights import Weights
 from fedfdp.data import ClientData, Federation
 from fedfdp.data.shard import inputs_at
@@ -213,7 +214,7 @@ class LocalEngine(Engine):
                 client.prefetched = Prefetched(broadcast.weights, coefficient, answer)
                 yield client
 
-    def _records_of(self, clients: Sequence[LocalClient], batches: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    def _records_of(self, clients: Sequence[LocalClient], batches: Sequence[Tensor]) -> tuple[Inputs, Tensor]:
         held = zip(clients, batches, strict=True)  # in numpy, which is quicker with thousands of small pieces
         rows = torch.from_numpy(np.concatenate([c.data.train.index.numpy()[batch.numpy()] for c, batch in held]))
         return inputs_at(self.federation.x, rows), self.federation.y[rows]

@@ -4,6 +4,7 @@ For reporting only. What a method releases and steers by is the loss, whatever i
 """
 
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from fedfdp.core.errors import SettingError, nearest
 from fedfdp.core.importing import imported
 from fedfdp.fairness.metrics import METRICS, Task
+from fedfdp.fairness.metrics.how_well import OF_TASKS
 from fedfdp.fairness.metrics.outputs import FUNCTIONS, OfOutputs
 from fedfdp.fairness.metrics.results import OWN
 
@@ -29,26 +31,33 @@ class Performance:
             return cls(str(getattr(metric, "__qualname__", type(metric).__name__)), metric)
         if ":" in metric:
             return cls(metric, imported(metric, "metric"))
-        known = ("loss", "accuracy", *FUNCTIONS)
+        known = ("loss", "accuracy", *FUNCTIONS, *OF_TASKS)
         if metric not in known:
             raise SettingError("metric", metric, nearest(metric, known), "or package.module:function")
         return cls(metric)
 
-    def check(self, classes: int | None) -> None:
-        """Raises where there is nothing of the kind to be measured."""
+    def check(self, classes: int | None, of_task: Collection[str] = ()) -> None:
+        """Raises where there is nothing of the kind to be measured; `of_task` are metrics that the task has."""
+        if self.function is None and self.name in OF_TASKS and self.name not in of_task:
+            raise SettingError("metric", self.name, "only for the task that has it", "take loss or accuracy")
         if self.function is None and classes is None and "regression" not in METRICS[self.name].tasks:
             raise SettingError("metric", self.name, "only for classes, and these targets are numbers", "take loss")
 
-    def functions(self, classes: int | None) -> dict[str, OfOutputs]:
-        """What is computed of each client's outputs, by the name under which it is kept."""
+    def functions(self, classes: int | None, *, usual: bool = True) -> dict[str, OfOutputs]:
+        """What is computed of each client's outputs, by the name under which it is kept.
+
+        `usual`: a record has one class, or numbers; metrics that are declared for all runs exist only there.
+        """
         task: Task = "regression" if classes is None else "classification"
-        found = {name: function for name, function in FUNCTIONS.items() if task in METRICS[name].tasks}
+        found = {name: f for name, f in FUNCTIONS.items() if usual and task in METRICS[name].tasks}
         return found if self.function is None else found | {OWN: self.function}
 
-    def measure(self, client: str, outputs: Tensor, targets: Tensor, classes: int | None) -> dict[str, float]:
+    def measure(
+        self, functions: Mapping[str, OfOutputs], client: str, outputs: Tensor, targets: Tensor
+    ) -> dict[str, float]:
         """The values of these functions at one client; NaN where one has no value."""
-        found = self.functions(classes).items()
-        return {name: _value(self.name if name == OWN else name, f, client, outputs, targets) for name, f in found}
+        named = ((name, self.name if name == OWN else name, f) for name, f in functions.items())
+        return {name: _value(shown, f, client, outputs, targets) for name, shown, f in named}
 
 
 def _value(name: str, function: OfOutputs, client: str, outputs: Tensor, targets: Tensor) -> float:

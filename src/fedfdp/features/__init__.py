@@ -14,6 +14,7 @@ from torch import nn
 
 from fedfdp.core.errors import FedFDPError, SettingError, nearest
 from fedfdp.core.importing import imported
+from fedfdp.core.trees import Form, Leaf, is_plain
 from fedfdp.features.efficientnet import efficientnet_lite0
 from fedfdp.features.scattering import Scattering
 
@@ -92,6 +93,14 @@ def whole(front: nn.Module | None, head: nn.Module) -> nn.Module:
 def frozen(module: nn.Module) -> nn.Module:
     """The module in evaluation mode, none of its parameters trained."""
     return module.requires_grad_(False).eval()
+
+
+def form_after(module: nn.Module, form: Form) -> Form:
+    """The form of a record's features; only of records with one input."""
+    if not is_plain(form):
+        allowed = f"records have {len(form)} inputs, and features are of one"
+        raise SettingError("features", type(module).__name__, allowed, "leave features out, or map them beforehand")
+    return (Leaf("", shape_after(module, form[0].shape), "float32"),)
 
 
 def shape_after(module: nn.Module, input_shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -20,7 +20,8 @@ from fedfdp.core import files
 from fedfdp.core.errors import DataError, SettingError
 from fedfdp.core.identity import examine
 from fedfdp.core.records import digest
-from fedfdp.features import shape_after
+from fedfdp.core.trees import Inputs, Tree, form_of
+from fedfdp.features import form_after, shape_after
 
 BATCH = 32  # records of ours at a time: what they become stays in a core's cache
 Say = Callable[[str], None]
@@ -55,7 +56,7 @@ def _ours(module: nn.Module) -> bool:
 
 def mapped(
     module: nn.Module,
-    x: Tensor,
+    x: Inputs,
     *,
     folder: Path | None = None,
     threads: int | None = None,
@@ -70,6 +71,9 @@ def mapped(
         threads: how many compute; None: as many as torch may use.
         progress: told now and then how far it is, with the time left.
     """
+    if isinstance(x, Tree):
+        form_after(module, form_of(x))
+    assert isinstance(x, Tensor)
     if not x.is_floating_point():
         fix = "leave [features] out"
         raise SettingError("features", type(module).__name__, "records are token numbers: there is nothing to map", fix)

@@ -36,7 +36,9 @@ class Scattering(nn.Module):
     opposed: Tensor
     version = 1  # rises whenever the same image gets other features
 
-    def __init__(self, *, opponent: bool = True, mirror: bool = False, power: float = 1.0, groups: int = 27) -> None:
+    def __init__(
+        self, *, opponent: bool = True, mirror: bool = False, power: float = 1.0, groups: int = 27, common: float = 1.0
+    ) -> None:
         """How the features are made.
 
         Args:
@@ -46,6 +48,9 @@ class Scattering(nn.Module):
                 alike from both sides, so not for digits.
             power: moduli are raised to it before the normalisation; 0.5 makes faint structure count more.
             groups: of channels that are normalised together; it divides 81.
+            common: how much of what the channels of one kind have in common stays, after the normalisation. It is much
+                the same in all images, so it takes up the bound C of each gradient and says little: 0.3 learns more at
+                the same ε; 1 leaves the features as they are.
         """
         super().__init__()
         if not isinstance(groups, int) or groups < 1 or CHANNELS % groups:
@@ -54,7 +59,9 @@ class Scattering(nn.Module):
             raise SettingError(
                 "features.arguments.power", power, "above 0 and at most 1", "1 leaves moduli as they are"
             )
-        self.opponent, self.groups, self.mirror, self.power = opponent, groups, mirror, power
+        if not 0 <= common <= 1:
+            raise SettingError("features.arguments.common", common, "from 0 to 1", "1 leaves features as they are")
+        self.opponent, self.groups, self.mirror, self.power, self.common = opponent, groups, mirror, power, common
         for name, kernel in (
             ("psi_0", _morlet(0, FINE)),
             ("psi_1", _morlet(1, COARSE)),
@@ -93,7 +100,22 @@ class Scattering(nn.Module):
             found = (found + found[:, self.swapped].flip(-1)) / 2
             found = found[..., : (found.shape[-1] + 1) // 2]
         found = found.reshape(records, colours * CHANNELS, *found.shape[2:])
-        return functional.group_norm(found, self.groups, eps=EPSILON)
+        found = functional.group_norm(found, self.groups, eps=EPSILON)
+        return found if self.common == 1 else self._contrasted(found, colours)
+
+    def _contrasted(self, found: Tensor, colours: int) -> Tensor:
+        """Less of the mean over the angles: for each colour, of both scales and of the second order."""
+        parts = []
+        for kind in found.tensor_split(self._edges(colours), dim=1):
+            common = kind.mean(1, keepdim=True) if kind.shape[1] > 1 else torch.zeros_like(kind)
+            parts.append(kind - (1 - self.common) * common)
+        return torch.cat(parts, 1)
+
+    @staticmethod
+    def _edges(colours: int) -> list[int]:
+        """Where the kinds of channels begin: x∗φ, two scales, the second order."""
+        starts = (0, 1, 1 + ANGLES, 1 + 2 * ANGLES)
+        return [CHANNELS * colour + start for colour in range(colours) for start in starts][1:]
 
 
 def _morlet(j: int, side: int) -> Tensor:

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 
 import torch
 from torch import nn
@@ -11,7 +12,10 @@ from torch import nn
 from fedfdp.core.errors import FedFDPError, SettingError, nearest, require
 from fedfdp.core.importing import imported
 from fedfdp.core.settings import left_out
-from fedfdp.models.losses import Task
+from fedfdp.core.trees import Form, blank, call, is_plain
+from fedfdp.models.outputs import entry_of, unwrapped
+from fedfdp.models.pretrained import PREFIX, Lora, from_folder
+from fedfdp.models.tasks import Task
 from fedfdp.models.zoo import LEAST_IMAGE, head_cnn, linear, mlp, paper_cnn, small_cnn
 from fedfdp.privacy.clipping.modules import named_layers
 from fedfdp.privacy.clipping.undo import changes_undone
@@ -29,10 +33,13 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 class Model:
     """What is trained: a built-in model by name, or `package.module:Class` with its arguments."""
 
-    name: str = None  # type: ignore[assignment]  # fedfdp models list shows them; left out: small-cnn or linear
+    # fedfdp models list shows them; package.module:Class; hf:FOLDER of transformers; left out: small-cnn or linear
+    name: str = None  # type: ignore[assignment]
     arguments: dict[str, object] = field(default_factory=dict)  # of the model's function or class
     trainable: tuple[str, ...] | None = None  # layers such as "head": the rest is frozen; None: as the model comes
     own: tuple[str, ...] | None = None  # layers or parameters that never leave a holder, such as "head.*"
+    lora: Lora | None = None  # of hf:FOLDER: adapters that are trained instead of its layers
+    output: str | None = None  # the entry of what the model gives that counts, such as logits; None: all, or logits
     widths: dict[str, float] | None = None  # by holder, the part of the full model's width that it has; others: all
 
     def __post_init__(self) -> None:
@@ -48,9 +55,18 @@ class Model:
             return replace(self, name="small-cnn")
         return replace(self, name="linear", arguments={"zero": True, **self.arguments})
 
-    def build(self, *, input_shape: tuple[int, ...], outputs: int, seed: int, width: float = 1.0) -> nn.Module:
+    def build(
+        self,
+        *,
+        input_shape: tuple[int, ...],
+        outputs: int,
+        seed: int,
+        width: float = 1.0,
+        task: Task | None = None,
+    ) -> nn.Module:
         """The model for such records, initialised from the seed; a narrower one with a width below 1."""
         named = self.fitted(input_shape)
+        require(self.lora is None or _pretrained(named.name), "model.lora", self.lora, "only of a model hf:FOLDER")
         return build(
             named.name,
             input_shape=input_shape,
@@ -58,9 +74,13 @@ class Model:
             seed=seed,
             arguments=named.arguments if width == 1 else {**named.arguments, "width": named._checked(width)},
             trainable=named.trainable,
+            task=task,
+            lora=named.lora,
         )
 
     def _checked(self, width: float) -> float:
+        if _pretrained(self.name):
+            raise SettingError("model.widths", width, f"{self.name} has one width", "leave widths out")
         factory = imported(self.name, "model.name", "Class") if ":" in self.name else MODELS.get(self.name)
         if factory is not None and "width" not in inspect.signature(factory).parameters:
             allowed = f"{self.name} takes no width"
@@ -76,15 +96,23 @@ def build(
     seed: int,
     arguments: Mapping[str, object] | None = None,
     trainable: Sequence[str] | None = None,
+    task: Task | None = None,
+    lora: Lora | None = None,
 ) -> nn.Module:
-    """The model of that name for such records, or the one at `package.module:Class`, initialised from the seed.
+    """The model of that name for such records, or the one at `package.module:Class`, or in the folder of `hf:FOLDER`.
+
+    What it draws comes from the seed.
 
     With `trainable`, names of layers or parameters where `*` stands for anything, the rest is frozen.
     """
     arguments = arguments or {}
-    factory = imported(name, "model.name", "Class") if ":" in name else MODELS.get(name)
+    factory: Callable[..., nn.Module] | None = MODELS.get(name)
+    if _pretrained(name):
+        factory = partial(from_folder, name, outputs=outputs, task=task, lora=lora)
+    elif ":" in name:
+        factory = imported(name, "model.name", "Class")
     if factory is None:
-        raise SettingError("model.name", name, nearest(name, MODELS), "or package.module:Class")
+        raise SettingError("model.name", name, nearest(name, MODELS), "or package.module:Class, or hf:FOLDER")
     known = {} if ":" in name else {"input_shape": input_shape, "outputs": outputs}
     try:
         inspect.signature(factory).bind(**known, **arguments)
@@ -109,6 +137,10 @@ def build(
     return model
 
 
+def _pretrained(name: str) -> bool:
+    return name.startswith(PREFIX)
+
+
 def freeze_but(model: nn.Module, patterns: Sequence[str]) -> None:
     """Only the parameters whose name, or whose layer's name, matches a pattern are trained; all others are frozen."""
     names = [name for name, _ in model.named_parameters()]
@@ -128,29 +160,38 @@ def _covers(pattern: str, name: str) -> bool:
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 
-def output_shape(model: nn.Module, *, input_shape: tuple[int, ...], tokens: bool = False) -> tuple[int, ...]:
-    """The shape of the output for two such records, numbers or `tokens`; a SettingError if the model takes no such."""
+def first_output(model: nn.Module, form: Form, output: str | None = None) -> tuple[tuple[int, ...], str | None]:
+    """The shape of the output for two records of this form, and its entry in what the model gives (None: all of it).
+
+    A SettingError if the model takes no such records. `output` is the entry that was declared.
+    """
     modes = [(module, module.training) for module in model.modules()]
     try:
         with changes_undone(named_layers(model)), torch.inference_mode():
             device = next((parameter.device for parameter in model.parameters()), None)
-            records = torch.zeros(2, *input_shape, dtype=torch.int64 if tokens else torch.float32, device=device)
-            return tuple(model.eval()(records).shape)
+            given = call(model.eval(), blank(form, 2, device))
+            entry = entry_of(given, output, type(model).__name__)
+            return tuple(unwrapped(given, entry).shape), entry
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
+        if isinstance(error, FedFDPError):
+            raise
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        allowed = f"cannot take records of shape {input_shape}: {reason}"
-        raise SettingError("model", type(model).__name__, allowed, "choose another model or reshape the data") from None
+        inputs = ", ".join(f"{leaf.name} {leaf.shape}" for leaf in form)
+        records = f"records of shape {form[0].shape}" if is_plain(form) else f"records with the inputs {inputs}"
+        fix = "choose another model or reshape the data"
+        raise SettingError("model", type(model).__name__, f"cannot take {records}: {reason}", fix) from None
     finally:
         for module, training in modes:
             module.training = training
 
 
 def check_output(
-    model: nn.Module, *, input_shape: tuple[int, ...], outputs: int, task: Task, tokens: bool = False
-) -> None:
-    """Raises unless the model takes such records and gives one value for each output that the task has."""
-    shape = output_shape(model, input_shape=input_shape, tokens=tokens)
+    model: nn.Module, form: Form, *, outputs: int, task: Task, output: str | None = None
+) -> tuple[tuple[int, ...], str | None]:
+    """As `first_output`; raises unless the output has one value for each that the task has."""
+    shape, entry = first_output(model, form, output)
     if shape[:1] != (2,) or not task.fits(shape, outputs):
-        expected = f"(records, {outputs}) {task.meaning}".rstrip()
-        allowed = f"gives outputs of shape (records, {', '.join(map(str, shape[1:]))}), expected {expected}"
+        given = f"gives outputs of shape (records, {', '.join(map(str, shape[1:]))})"
+        allowed = f"{given}, expected {task.expected(outputs)}"
         raise SettingError("model", type(model).__name__, allowed, "change the last layer")
+    return shape, entry

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,10 @@ from fedfdp.core import weights as w
 from fedfdp.core.errors import DataError
 from fedfdp.core.identity import examine
 from fedfdp.core.records import Weights
-from fedfdp.models.losses import LossFunction, task_for
+from fedfdp.core.trees import Inputs, call, each
+from fedfdp.models.losses import LossFunction
+from fedfdp.models.outputs import Unwrapped, unwrapped
+from fedfdp.models.tasks import Task, task_for
 from fedfdp.privacy.clipping import ClippedSum, clipped_sum, record_losses
 from fedfdp.privacy.clipping.bounded import Coefficient
 from fedfdp.privacy.clipping.layers.convolution import as_channels_last
@@ -32,10 +36,16 @@ class Learner:
         device: str = "cpu",
         in_parts: bool = False,
         others: Mapping[str, "Learner"] | None = None,
+        task: Task | None = None,
+        output: str | None = None,
     ) -> None:
-        """`in_parts`: weights may come without some parameters, or wider. `others`: of clients whose model differs."""
+        """`in_parts`: weights may come without some parameters, or wider. `others`: of clients whose model differs.
+
+        `task`: None: one class, or numbers. `output`: the entry of what the model gives that counts; None: all of it.
+        """
         self.model = model.to(device)
-        self.loss_fn = loss_fn
+        self.task, self.output = task, output
+        self.loss_fn = loss_fn if output is None else Unwrapped(loss_fn, output)
         self.device = torch.device(device)
         self._parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not self._parameters:
@@ -43,7 +53,7 @@ class Learner:
         self._loaded: Weights | None = None
         self.first = Weights.of(self._parameters) if in_parts else None  # what such weights are completed with
         self.others = dict(others or {})
-        model_read, loss_read = examine(model, "model"), examine(loss_fn, "loss")
+        model_read, loss_read = examine(model, "model"), examine(self.loss_fn, "loss")
         self.unknown = model_read.unknown or loss_read.unknown  # the part of them that no digest can identify
         other = secrets.token_hex(16) if self.unknown else ""  # then this learner must not pass for another one
         self.identity = {"model": model_read.digest + other, "loss": loss_read.digest + other}
@@ -88,14 +98,14 @@ class Learner:
         return model
 
     def clipped(
-        self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient, sizes: list[int] | None = None
+        self, weights: Weights, x: Inputs, y: Tensor, coefficient: Coefficient, sizes: list[int] | None = None
     ) -> ClippedSum:
         """Σ c_j g_j with ‖c_j·g_j‖ ≤ C for every record. With `sizes`, the sum of each of several clients by itself."""
         model, x, y = self._training(weights), x.to(self.device), y.to(self.device)
         return clipped_sum(model, self.loss_fn, x, y, clip=coefficient.clip, coefficient=coefficient, sizes=sizes)
 
     def clipped_by_person(
-        self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient, counts: Tensor
+        self, weights: Weights, x: Inputs, y: Tensor, coefficient: Coefficient, counts: Tensor
     ) -> ClippedSum:
         """The same with ‖c_p·Σ_j g_pj‖ ≤ C for every person p; records come person after person, `counts` of each."""
         self._training(weights)
@@ -104,11 +114,11 @@ class Learner:
             self._together, self.loss_fn, x, y, counts, clip=coefficient.clip, coefficient=coefficient
         )
 
-    def gradient(self, weights: Weights, x: Tensor, y: Tensor, coefficient: Coefficient) -> tuple[Weights, Tensor]:
+    def gradient(self, weights: Weights, x: Inputs, y: Tensor, coefficient: Coefficient) -> tuple[Weights, Tensor]:
         """The plain mean of c_j g_j, nothing clipped, and the losses. For runs without privacy."""
-        model, x, y = self._training(weights), as_channels_last(x.to(self.device)), y.to(self.device)
+        model, x, y = self._training(weights), each(x.to(self.device), as_channels_last), y.to(self.device)
         with changes_undone(named_layers(model)):
-            losses = self.loss_fn(model(x), y)
+            losses = self.loss_fn(call(model, x), y)
         with torch.no_grad():
             wanted = coefficient(losses.detach(), torch.zeros_like(losses))
         mean = torch.dot(losses, wanted) / max(len(losses), 1)
@@ -117,29 +127,32 @@ class Learner:
         whole = {n: torch.zeros_like(p) if g is None else g for (n, p), g in named}
         return Weights.of(whole), losses.detach()
 
-    def losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
+    def losses(self, weights: Weights, x: Inputs, y: Tensor) -> Tensor:
         """One loss per record, in training mode, all records in one pass. For what is not released under privacy."""
         with changes_undone(named_layers(self.model)), torch.no_grad():
-            return self.loss_fn(self._training(weights)(as_channels_last(x.to(self.device))), y.to(self.device))
+            found = call(self._training(weights), each(x.to(self.device), as_channels_last))
+            return self.loss_fn(found, y.to(self.device))
 
-    def private_losses(self, weights: Weights, x: Tensor, y: Tensor) -> Tensor:
+    def private_losses(self, weights: Weights, x: Inputs, y: Tensor) -> Tensor:
         """One loss per record that depends on no other record of the batch: what a released loss is made of."""
         model, x, y = self._training(weights), x.to(self.device), y.to(self.device)
         return record_losses(model, self.loss_fn, x, y)
 
-    def judge(self, weights: Weights, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def judge(self, weights: Weights, x: Inputs, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """One loss per record, whether its output is right (NaN in regression), and the output; in evaluation mode."""
         with torch.inference_mode():
-            output, y = self.outputs(weights, x), y.to(self.device)
-            losses = self.loss_fn(output, y)
-            task = task_for(None if y.is_floating_point() else output.shape[-1])
+            whole, y = self._whole_outputs(weights, x), y.to(self.device)
+            losses, output = self.loss_fn(whole, y), unwrapped(whole, self.output)
+            task = self.task or task_for(None if y.is_floating_point() else output.shape[-1])
             return losses, task.right(output, y), output
 
-    def outputs(self, weights: Weights, x: Tensor) -> Tensor:
+    def outputs(self, weights: Weights, x: Inputs) -> Tensor:
         """What the model gives for each record, in evaluation mode."""
+        return unwrapped(self._whole_outputs(weights, x), self.output)
+
+    def _whole_outputs(self, weights: Weights, x: Inputs) -> Any:
         with changes_undone(named_layers(self.model)), torch.inference_mode():
-            output: Tensor = self.load(weights).eval()(as_channels_last(x.to(self.device)))
-            return output
+            return call(self.load(weights).eval(), each(x.to(self.device), as_channels_last))
 
     @contextmanager
     def randomly(self, randomness: Randomness, key: Key) -> Iterator[None]:

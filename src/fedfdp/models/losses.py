@@ -1,11 +1,7 @@
-"""What a model is trained for, task by task: the loss of a record, what its outputs are, when an output is right.
-
-A new task is one entry in `TASKS`. Never averages over records: a mean over a batch could not be made private.
-"""
+"""The losses, one per record. Never averages over records: a mean over a batch could not be made private."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,19 +13,7 @@ from fedfdp.core.importing import imported
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) → one loss per record
 
 
-@dataclass(frozen=True)
-class Task:
-    """A kind of target, and what is computed with it by default."""
-
-    name: str
-    loss: LossFunction
-    right: Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) → for each record, whether it is right, or NaN
-    meaning: str = ""  # of its outputs, as an error says it
-    single: bool = False  # whether one output per record may come without a dimension of its own
-
-    def fits(self, shape: tuple[int, ...], outputs: int) -> bool:
-        """Whether a model with so many outputs per record may give this shape for a batch."""
-        return shape[1:] == (outputs,) or (self.single and outputs == 1 and len(shape) == 1)
+IGNORED = -100  # a target that does not count: padding, or a token that is not to be predicted
 
 
 def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
@@ -44,27 +28,31 @@ def squared_error(output: Tensor, y: Tensor) -> Tensor:
     return gap.square().mean(1)
 
 
-def _most_likely(output: Tensor, y: Tensor) -> Tensor:
-    return output.argmax(-1) == y
+def label_entropy(output: Tensor, y: Tensor) -> Tensor:
+    """The loss of several labels that are each 0 or 1: the mean over a record's labels of the binary cross-entropy."""
+    labels = y.reshape(output.shape).to(output.dtype)
+    return functional.binary_cross_entropy_with_logits(output, labels, reduction="none").mean(1)
 
 
-def _never(output: Tensor, y: Tensor) -> Tensor:
-    """No number is right or wrong."""
-    return output.new_full((len(y),), torch.nan)
+def token_entropy(output: Tensor, y: Tensor) -> Tensor:
+    """The loss of a class for every token: the mean cross-entropy over a record's tokens that count."""
+    return _mean_entropy(output.transpose(1, 2), y)
 
 
-TASKS = {
-    task.name: task
-    for task in (
-        Task("classification", cross_entropy, _most_likely, meaning="for that many classes"),
-        Task("regression", squared_error, _never, single=True),
-    )
-}
+def next_token_entropy(output: Tensor, y: Tensor) -> Tensor:
+    """The loss of a language model: the mean cross-entropy of a record's tokens, each told by those before it."""
+    return _mean_entropy(output[:, :-1].transpose(1, 2), y[:, 1:])
 
 
-def task_for(classes: int | None) -> Task:
-    """The task of targets that are one of so many classes; None: they are numbers."""
-    return TASKS["regression" if classes is None else "classification"]
+def pixel_entropy(output: Tensor, y: Tensor) -> Tensor:
+    """The loss of a class for every pixel: the mean cross-entropy over a record's pixels that count."""
+    return _mean_entropy(output.flatten(2), y.flatten(1))
+
+
+def _mean_entropy(output: Tensor, y: Tensor) -> Tensor:
+    """Over the places of each record by itself; 0 for a record in which none counts."""
+    each = functional.cross_entropy(output, y, reduction="none", ignore_index=IGNORED)
+    return each.sum(1) / (y != IGNORED).sum(1).clamp(min=1)
 
 
 def loss_at(path: str) -> LossFunction:
@@ -72,11 +60,11 @@ def loss_at(path: str) -> LossFunction:
     return imported(path, "loss")  # type: ignore[no-any-return]
 
 
-def check_loss(loss: LossFunction, y: Tensor, outputs: int) -> None:
-    """Raises unless the loss gives one number for each record."""
+def check_loss(loss: LossFunction, y: Tensor, shape: tuple[int, ...]) -> None:
+    """Raises unless the loss gives one number for each record; `shape` is that of the model's outputs."""
     records = y[:2]
     try:
-        shape = tuple(loss(torch.zeros(len(records), outputs), records).shape)
+        shape = tuple(loss(torch.zeros(len(records), *shape[1:]), records).shape)
     except (RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
         raise SettingError("loss", _name(loss), f"fails on two records: {str(error).splitlines()[0]}") from None
     if shape != (len(records),):

@@ -19,7 +19,7 @@ from fedfdp.data.from_files import federation_of_records, open_records, place_of
 from fedfdp.data.named.catalog import named
 from fedfdp.data.schema import Estimate
 from fedfdp.engines import find_engine
-from fedfdp.features import normalised, shape_after
+from fedfdp.features import form_after, normalised
 from fedfdp.features.mapped import mapped
 from fedfdp.models.losses import loss_at
 from fedfdp.privacy.noise.randomness import Seeded
@@ -81,12 +81,12 @@ def pinned(runs: Sequence[Config]) -> list[Config]:
 def model_of(config: Config, members: Members) -> nn.Module:
     """The model of a run, before training; it takes what comes out of the features, where there are some."""
     shape = _inner_shape(config, members)
-    return config.model.build(input_shape=shape, outputs=members.outputs, seed=config.seed)
+    return config.model.build(input_shape=shape, outputs=members.outputs, seed=config.seed, task=members.task)
 
 
 def _inner_shape(config: Config, members: Members) -> tuple[int, ...]:
-    shape = members.input_shape
-    return shape if config.features is None else shape_after(config.features.build(), shape)
+    form = members.form if config.features is None else form_after(config.features.build(), members.form)
+    return form[0].shape
 
 
 def inner_of(config: Config, federation: Federation, *, progress: Say | None = None) -> Federation:
@@ -156,6 +156,7 @@ def launch(
         own=config.model.own or (),
         models=models_of(config, federation),
         loss=None if config.loss is None else loss_at(config.loss),
+        output=config.model.output,
         metric=config.metric,
         seed=config.seed,
         randomness=config.randomness,

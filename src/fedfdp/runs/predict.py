@@ -15,10 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from fedfdp.core.errors import DataError, SettingError
+from fedfdp.core.trees import Form, Inputs, Leaf, call, grown, is_plain, like, parts_of
 from fedfdp.data.predictions import Meaning, meaning, read_inputs
+from fedfdp.models.outputs import unwrapped
+from fedfdp.models.tasks import find_task, task_for
 from fedfdp.runs import config as configs
 from fedfdp.runs.folder import RunFolder
-from fedfdp.runs.released import Task, load, task_of
+from fedfdp.runs.released import Task, form_in, load, task_of
 
 BATCH = 1024
 
@@ -58,12 +61,19 @@ def predict(
     """
     folder = RunFolder.find(Path(run))
     task, net = task_of(folder), load(run, model, holder=holder)
-    x, means = _inputs(folder, Path(file), ignore)
-    _check(Path(file), x, task)
-    x = x.long() if task["tokens"] else x.float()
+    x, means = _inputs(folder, Path(file), ignore, task)
+    x = _checked(Path(file), x, task)
+    aim = find_task(task["name"]) if "name" in task else task_for(task["classes"])
+    entry = task.get("output")
     with torch.inference_mode():
-        parts = [net(part) for part in torch.split(x, BATCH)] if len(x) else [torch.zeros(0, task["outputs"])]
-    output = torch.cat(parts).reshape(len(x), task["outputs"])
+        rows = torch.split(torch.arange(len(x)), BATCH) if len(x) else ()
+        parts = [aim.answers(unwrapped(call(net, x[part]), entry)) for part in rows]
+    if aim.targets == "places":
+        told = torch.cat(parts).flatten(1).tolist() if parts else []
+        return Predictions({"classes": [" ".join(map(str, places)) for places in told]})
+    output = torch.cat(parts or [torch.zeros(0, task["outputs"])]).reshape(len(x), task["outputs"])
+    if aim.targets == "labels":
+        return Predictions({f"label_{i}": column.tolist() for i, column in enumerate(output.sigmoid().T)})
     if task["classes"] is None and task["outputs"] > 1:
         return Predictions({f"value_{i}": column.tolist() for i, column in enumerate(output.T)})
     if task["classes"] is None:
@@ -72,11 +82,11 @@ def predict(
     return Predictions({"class": named.of(output), "probability": output.softmax(1).amax(1).tolist()})
 
 
-def _inputs(folder: RunFolder, file: Path, ignore: Sequence[str]) -> tuple[Tensor, Meaning]:
+def _inputs(folder: RunFolder, file: Path, ignore: Sequence[str], task: Task) -> tuple[Inputs, Meaning]:
     """A file's records as the model takes them, and what its outputs mean."""
     settings = folder.config()
     if "data" not in settings:
-        return _archive(file), Meaning()
+        return _archive(file, form_in(task)), Meaning()
     data = configs.from_dict(settings).data
     for name in ignore:
         if name in (data.columns or {}):
@@ -85,31 +95,43 @@ def _inputs(folder: RunFolder, file: Path, ignore: Sequence[str]) -> tuple[Tenso
     return read_inputs(data, data.source, file), meaning(data, data.source)
 
 
-def _archive(file: Path) -> Tensor:
-    """x of a .npz file as it is, for a run whose records were given in Python."""
+def _archive(file: Path, form: Form) -> Inputs:
+    """x of a .npz file as it is, or its several inputs by name, for a run whose records were given in Python."""
+    names = ["x" if is_plain(form) else f"arr_{leaf.name}" if leaf.name.isdecimal() else leaf.name for leaf in form]
     if file.suffix != ".npz":
         raise DataError(f"{file}: this run was given its records in Python; give a .npz file with x as it was there")
     try:
         with np.load(file, allow_pickle=False) as arrays:
-            if "x" not in arrays:
-                raise DataError(f"{file}: no array x; it has {', '.join(sorted(arrays)) or 'none'}")
-            x = arrays["x"]
+            if missing := next((name for name in names if name not in arrays), None):
+                raise DataError(f"{file}: no array {missing}; it has {', '.join(sorted(arrays)) or 'none'}")
+            found = [arrays[name] for name in names]
     except OSError as error:
         raise DataError(f"{file}: cannot be read: {error.strerror or error}") from None
     except (ValueError, zipfile.BadZipFile, EOFError) as error:
         raise DataError(f"{file}: not a .npz file: {error}; write it with numpy.savez") from None
-    if x.dtype.kind not in "fi":
-        raise DataError(f"{file}: x is {x.dtype}; scale it to floats as the training records were")
-    return torch.from_numpy(np.ascontiguousarray(x))
+    for name, x in zip(names, found, strict=True):
+        if x.dtype.kind not in ("fi" if is_plain(form) else "fib"):
+            raise DataError(f"{file}: {name} is {x.dtype}; scale it to floats as the training records were")
+    parts = [torch.from_numpy(np.ascontiguousarray(x)) for x in found]
+    return parts[0] if is_plain(form) else grown((leaf.name, part) for leaf, part in zip(form, parts, strict=True))
 
 
-def _check(file: Path, x: Tensor, task: Task) -> None:
-    shape = tuple(task["input_shape"])
-    if tuple(x.shape[1:]) != shape:
-        raise DataError(f"{file}: records of shape {tuple(x.shape[1:])}, the run's have {shape}")
-    if x.is_floating_point() == task["tokens"]:
-        kind = "token numbers" if task["tokens"] else "numbers with a fraction"
-        raise DataError(f"{file}: x is {str(x.dtype).removeprefix('torch.')}, the run was trained on {kind}")
+def _checked(file: Path, given: Inputs, task: Task) -> Inputs:
+    """The inputs in the kinds that the model takes; raises where they are none that it was trained on."""
+    form = form_in(task)
+    if len(parts_of(given)) != len(form):
+        raise DataError(f"{file}: {len(parts_of(given))} inputs, the run has {len(form)}")
+    return like(given, [_checked_input(file, x, leaf) for x, leaf in zip(parts_of(given), form, strict=True)])
+
+
+def _checked_input(file: Path, x: Tensor, leaf: Leaf) -> Tensor:
+    tokens, name = leaf.kind != "float32", leaf.name or "x"
+    if tuple(x.shape[1:]) != leaf.shape:
+        raise DataError(f"{file}: records of shape {tuple(x.shape[1:])}, the run's have {leaf.shape}")
+    if x.is_floating_point() == tokens:
+        kind = "token numbers" if tokens else "numbers with a fraction"
+        raise DataError(f"{file}: {name} is {str(x.dtype).removeprefix('torch.')}, the run was trained on {kind}")
     bad = (~x.isfinite().flatten(1).all(1)).nonzero() if x.dim() > 1 else (~x.isfinite()).nonzero()
     if len(bad):
         raise DataError(f"{file}, row {int(bad[0]) + 1}: NaN or infinity; fill it in or drop the row")
+    return x.to(getattr(torch, leaf.kind))

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -33,7 +34,8 @@ from fedfdp.features import Features, about, as_map, normalised, whole
 from fedfdp.features.mapped import digest_of, mapped
 from fedfdp.models import check_output
 from fedfdp.models.learner import Learner
-from fedfdp.models.losses import LossFunction, check_loss, task_for
+from fedfdp.models.losses import LossFunction, check_loss
+from fedfdp.models.pretrained import check_reached
 from fedfdp.native.threads import allowed_threads, cores, forked
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
@@ -68,6 +70,7 @@ def train(
     own: Sequence[str] = (),
     models: Mapping[str, nn.Module] | None = None,
     loss: LossFunction | None = None,
+    output: str | None = None,
     metric: str | OfOutputs = "loss",
     seed: int = 0,
     randomness: Literal["seeded", "secure"] = "seeded",
@@ -87,7 +90,8 @@ def train(
     `rounds` the one that is left out is solved for. A run that diverges raises `DivergedError`, with its result.
 
     Args:
-        model: any `torch.nn.Module` that takes such records; only parameters that require a gradient are trained.
+        model: any `torch.nn.Module` that takes such records, several inputs as its arguments; only parameters that
+            require a gradient are trained.
         federation: the clients and their records.
         algorithm: the method; None: `FedFDP()`.
         privacy: the private step and its budget; None: no privacy.
@@ -99,7 +103,8 @@ def train(
         own: parameters or layers that never leave a client, such as ["head.*"].
         models: by client name, models that differ: other own parts (a head for other classes), or narrower ones whose
             parameters are leading slices of those of `model`. Everyone else has `model`.
-        loss: called with outputs and targets, it gives one loss per record; None: cross-entropy or squared error.
+        loss: called with outputs and targets, it gives one loss per record; None: that of the federation's task.
+        output: the entry that counts where the model gives a dict or an object; None: "logits".
         metric: Ψ is its variance over clients: "loss", "accuracy", or a function of outputs and targets.
         seed: the same seed gives the same bits.
         randomness: "secure" draws batches and noise from the operating system: nothing is repeated then, and a round
@@ -144,27 +149,28 @@ def train(
     )
     algorithm, privacy, server, rounds = settled.algorithm, settled.privacy, settled.server, settled.rounds
     eval_every = eval_every or max(1, math.ceil(rounds / 15))
-    classes = federation.classes
     untouched, model = model, copy.deepcopy(model)
-    task = task_for(classes)
+    task = federation.task
     front = None if features is None else as_map(features)
     apart = front is not None and isinstance(federation, Domains)
     require(not apart, "features", features, "not for clients whose records differ in shape", "map them beforehand")
     inner = federation  # what the model is trained on
     if front is not None:
         inner = federation.with_inputs(mapped(front, federation.x, threads=allowed_threads(threads)))
-    check_output(model, input_shape=inner.input_shape, outputs=inner.outputs, task=task, tokens=inner.tokens)
+    shape, entry = check_output(model, inner.form, outputs=inner.outputs, task=task, output=output)
+    check_reached(model, inner.form, entry)
     if loss is not None:
-        check_loss(loss, federation.y, federation.outputs)
+        check_loss(loss, federation.y, shape)
     performance = Performance.of(metric)
-    performance.check(classes)
+    performance.check(federation.classes, (*task.of_answers, *task.of_loss))
+    learner_of = partial(Learner, device=_device(device), task=task, output=entry)
     if own or models or isinstance(federation, Domains):
         algorithm = in_parts(algorithm, own)
         others = _others(models or {}, inner, loss, device, algorithm, model)
         check_same_width(server.robust, [algorithm.shared(other.initial()) for other in others.values()], model)
-        learner = Learner(model, loss or task.loss, device=_device(device), in_parts=True, others=others)
+        learner = learner_of(model, loss or task.loss, in_parts=True, others=others)
     else:
-        learner = Learner(model, loss or task.loss, device=_device(device))
+        learner = learner_of(model, loss or task.loss)
     ours = factory is LocalEngine or isinstance(factory, Ray)  # they compute the same
     foreign = None if ours else examine(factory, "engine")
     settings = {
@@ -245,9 +251,9 @@ def _others(
         if name not in federation.names:
             raise SettingError("models", name, f"no such client; {nearest(name, federation.names)}")
         part, model = federation.part(name), copy.deepcopy(model)
-        task = task_for(part.classes)
-        check_output(model, input_shape=part.input_shape, outputs=part.outputs, task=task, tokens=part.tokens)
-        found[name] = Learner(model, loss or task.loss, device=_device(device), in_parts=True)
+        task = part.task
+        _, entry = check_output(model, part.form, outputs=part.outputs, task=task)
+        found[name] = Learner(model, loss or task.loss, device=_device(device), in_parts=True, task=task, output=entry)
         check_nested(name, method.shared(found[name].initial()), shared)
     return found
 

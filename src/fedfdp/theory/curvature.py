@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedfdp.core.records import Weights
+from fedfdp.core.trees import Inputs, arguments_of, each
 from fedfdp.models.losses import LossFunction
 from fedfdp.privacy.clipping import clipped_sum
 
@@ -49,25 +50,25 @@ class Losses:
     def vector(self, weights: Weights) -> Tensor:
         return torch.cat([weights[name].detach().double().reshape(-1) for name in self.trained])
 
-    def mean(self, x: Tensor, y: Tensor) -> Function:
+    def mean(self, x: Inputs, y: Tensor) -> Function:
         """F(w), the mean loss over these records."""
-        x, y = _double(x), _double(y)
+        x, y = each(x, _double), _double(y)
         shapes = [p.shape for p in self.trained.values()]
         sizes = [p.numel() for p in self.trained.values()]
 
         def value(w: Tensor) -> Tensor:
             parts = torch.split(w, sizes)
             named = {name: part.view(shape) for name, part, shape in zip(self.trained, parts, shapes, strict=True)}
-            return self.loss(functional_call(self.model, named, (x,)), y).mean()
+            return self.loss(functional_call(self.model, named, *arguments_of(x)), y).mean()
 
         return value
 
-    def records(self, weights: Weights, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def records(self, weights: Weights, x: Inputs, y: Tensor) -> tuple[Tensor, Tensor]:
         """Every record's loss and the norm of its gradient."""
         with torch.no_grad():
             for name, parameter in self.trained.items():
                 parameter.copy_(weights[name])
-        found = clipped_sum(self.model, self.loss, _double(x), _double(y), clip=1.0)
+        found = clipped_sum(self.model, self.loss, each(x, _double), _double(y), clip=1.0)
         return found.losses, found.norms
 
 

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from fedfdp.algorithms.base import Algorithm, Population
 from fedfdp.core.records import Weights
+from fedfdp.core.trees import Inputs
 from fedfdp.core.weights import size
 from fedfdp.data import Federation
 from fedfdp.data.federation import ClientData
-from fedfdp.models.losses import LossFunction, task_for
+from fedfdp.models.losses import LossFunction
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.theory.bound import Constants
 from fedfdp.theory.curvature import Function, Losses, extremes, minimum
@@ -96,7 +97,7 @@ def estimate(
     records: int = RECORDS,
 ) -> Estimates:
     """The constants along a run from `first` to `final`, on at most about `records` training records."""
-    losses = Losses(model, loss or task_for(federation.classes).loss)
+    losses = Losses(model, loss or federation.task.loss)
     parts = [_drawn(client, share, records) for client, share in _shared(federation)]
     used = sum(len(y) for _, y in parts)
     total = sum(len(client.train) for client in federation.clients)
@@ -160,7 +161,7 @@ def estimate(
 class _Point:
     """Where a run was: the clients' mean losses as functions, and every record's loss and gradient norm there."""
 
-    def __init__(self, losses: Losses, weights: Weights, parts: list[tuple[Tensor, Tensor]], p: Tensor) -> None:
+    def __init__(self, losses: Losses, weights: Weights, parts: list[tuple[Inputs, Tensor]], p: Tensor) -> None:
         self.weights = weights
         self.clients = [losses.mean(x, y) for x, y in parts]
         found = [losses.records(weights, x, y) for x, y in parts]
@@ -196,7 +197,7 @@ def _shared(federation: Federation) -> list[tuple[ClientData, float]]:
     return list(zip(federation.clients, federation.shares.tolist(), strict=True))
 
 
-def _drawn(client: ClientData, share: float, records: int) -> tuple[Tensor, Tensor]:
+def _drawn(client: ClientData, share: float, records: int) -> tuple[Inputs, Tensor]:
     """A client's training records, or its share of `records` of them, the same ones every time."""
     wanted = math.ceil(share * records)
     if wanted >= len(client.train):

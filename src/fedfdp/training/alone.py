@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
-from torch import nn
+from torch import Tensor, nn
 
+from fedfdp.core.trees import is_plain
 from fedfdp.data import Federation, Shard
 from fedfdp.models.learner import Learner
-from fedfdp.models.losses import task_for
 
 MOST_HOLDERS = 100
 MOST_WORK = 500_000  # training records times weights, over all holders: well below a second
@@ -26,7 +26,8 @@ Floats = NDArray[np.float64]
 def cheap(learner: Learner, federation: Federation) -> bool:
     """Whether the models of all holders take well below a second."""
     layers = [layer for layer in learner.model.modules() if not isinstance(layer, nn.Sequential | nn.Flatten)]
-    linear = len(layers) == 1 and type(layers[0]) is nn.Linear and learner.loss_fn is task_for(federation.classes).loss
+    usual = federation.task.usual and learner.loss_fn is federation.task.loss and is_plain(federation.form)
+    linear = usual and len(layers) == 1 and type(layers[0]) is nn.Linear
     weights = sum(parameter.numel() for parameter in learner.model.parameters())
     work = weights * sum(len(client.train) for client in federation.clients)
     return linear and len(federation) <= MOST_HOLDERS and work <= MOST_WORK
@@ -91,4 +92,5 @@ def _with_one(x: Floats) -> Floats:
 
 def _arrays(shard: Shard) -> tuple[Floats, NDArray[Any]]:
     x, y = shard.take()
+    assert isinstance(x, Tensor)
     return x.flatten(1).double().numpy(), y.double().numpy() if y.is_floating_point() else y.numpy()

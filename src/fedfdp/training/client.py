@@ -19,6 +19,7 @@ from torch import Tensor
 from fedfdp.algorithms.base import Batch, LossQuery, Released
 from fedfdp.core import ranges
 from fedfdp.core.errors import FedFDPError
+from fedfdp.core.trees import Inputs
 from fedfdp.core.weights import Weights
 from fedfdp.data import ClientData
 from fedfdp.models.learner import Learner
@@ -188,7 +189,7 @@ class PrivateBatch:
         drawn, persons = self.client.poisson(self.step), self.client.data.train.persons
         return drawn if persons is None else persons.positions(drawn)
 
-    def _records(self) -> tuple[Tensor, Tensor]:
+    def _records(self) -> tuple[Inputs, Tensor]:
         return self.client.data.train.take(self._positions())
 
     def _counts(self) -> Tensor | None:

@@ -52,6 +52,7 @@ class PublicFacts:
     scaled: bool = False  # whether a regression's target is scaled from its declared range to [−1, 1]
     unit: str = "record"  # what is counted in `sizes`
     normalised: bool = False  # whether a record's inputs have mean 0 and variance 1, as features by name do
+    first_loss: float = 0.0  # ln(classes) where a record has a class at every place, or several labels
 
     @classmethod
     def of(cls, model: nn.Module, members: Members, *, scaled: bool = False, normalised: bool = False) -> "PublicFacts":
@@ -59,7 +60,8 @@ class PublicFacts:
         parts = [[p.numel() for p in part.parameters(recurse=False) if p.requires_grad] for part in model.modules()]
         sizes = tuple(size for size in members.sizes if size)
         weights, layers = sum(map(sum, parts)), sum(map(bool, parts))
-        return cls(sizes, members.classes, members.outputs, weights, layers, scaled, members.unit, normalised)
+        first = 0.0 if members.task.usual or not members.classes else math.log(members.classes)
+        return cls(sizes, members.classes, members.outputs, weights, layers, scaled, members.unit, normalised, first)
 
     @property
     def total(self) -> int:
@@ -277,8 +279,16 @@ def _fair(
     server: ServerOptimizer,
     said: list[Choice],
 ) -> Algorithm:
-    """λ_s and the first F, of methods that have them."""
+    """λ_s and the first F, of methods that have them; and C_l where losses begin above the usual one."""
     offered: dict[str, tuple[float, str]] = {}
+    usual = getattr(type(algorithm), "loss_clip", math.inf)
+    if facts is not None and getattr(algorithm, "loss_clip", 0.0) == usual < facts.first_loss:
+        bound = _digits(1.25 * facts.first_loss)
+        why = f"losses begin at ln(classes) = {facts.first_loss:.3g}"
+        offered["loss_clip"] = bound, why
+        if getattr(algorithm, "loss_ceiling", bound) < bound:
+            offered["loss_ceiling"] = bound, why
+        algorithm = replace(algorithm, **{n: value for n, (value, _) in offered.items()})  # type: ignore[arg-type]
     if left_out(algorithm, "server_lam"):
         offered["server_lam"] = FAIRNESS, "losses are released as they are"
         if server.robust in ("median", "trimmed"):

@@ -15,6 +15,7 @@ from fedfdp.core.records import Weights
 from fedfdp.data import ClientData, Federation
 from fedfdp.data.shard import inputs_at
 from fedfdp.fairness.metrics import Answers, ClientResults
+from fedfdp.fairness.metrics.outputs import OfOutputs
 from fedfdp.fairness.performance import Performance
 from fedfdp.models.learner import Learner
 from fedfdp.training.alone import alone, cheap
@@ -43,7 +44,8 @@ class LocalEvaluator:
         self.shares: NDArray[np.float64] = np.asarray(federation.shares, dtype=np.float64)
         tested = sum(len(client.test) for client in federation.clients)
         kinds = {(part.labels, part.outputs) for part in map(federation.part, federation.names)}
-        self.answers = answers and 0 < tested * federation.outputs <= MOST_KEPT and len(kinds) == 1
+        few = 0 < tested * federation.outputs <= MOST_KEPT and len(kinds) == 1
+        self.answers = answers and few and federation.task.usual
         self._constant: NDArray[np.float64] | None = None
 
     def test(self, weights: Weights, own: Own = NOBODY) -> ClientResults:
@@ -91,7 +93,8 @@ class LocalEvaluator:
         rows, owner = torch.cat(indices), torch.repeat_interleave(torch.arange(len(indices)), torch.from_numpy(records))
         loss = torch.zeros(len(indices), dtype=torch.float64)
         right = torch.zeros(len(indices), dtype=torch.float64)
-        wanted = answers or bool(self.performance.functions(pool.classes))
+        functions = self._functions(pool)
+        wanted = answers or bool(functions)
         outputs = []
         for part in torch.split(torch.arange(len(rows)), BATCH):
             x, y = inputs_at(pool.x, rows[part]), pool.y[rows[part]]
@@ -99,11 +102,13 @@ class LocalEvaluator:
             loss.index_add_(0, owner[part], losses.double().cpu())
             right.index_add_(0, owner[part], correct.double().cpu())
             if wanted:
-                outputs.append(output.cpu())
+                outputs.append(pool.task.answers(output).cpu())
         with np.errstate(invalid="ignore"):
             means = loss.numpy() / records, right.numpy() / records
         whole = torch.cat(outputs) if outputs else torch.empty(0, pool.outputs)
-        measured = self._measured(whole, indices, pool, clients)
+        measured = self._measured(functions, whole, indices, pool, clients)
+        for name, of_loss in pool.task.of_loss.items():
+            measured[name] = np.array([of_loss(value) for value in means[0]])
         kept = self._answers(whole, rows, owner, pool) if answers else None
         return ClientResults(*means, records, self.shares, self.performance.name, measured, answers=kept)
 
@@ -119,17 +124,26 @@ class LocalEvaluator:
             targets = pool.in_own_unit(targets.double()).reshape(len(rows), -1)
         return Answers(found.numpy(), targets.numpy(), owner.numpy(), self._constant, pool.labels)
 
+    def _functions(self, pool: Federation) -> dict[str, OfOutputs]:
+        """What is computed of each client's answers: what the task has, and what was asked for."""
+        return {**pool.task.of_answers, **self.performance.functions(pool.classes, usual=pool.task.usual)}
+
     def _measured(
-        self, outputs: Tensor, indices: list[Tensor], pool: Federation, clients: tuple[ClientData, ...]
+        self,
+        functions: Mapping[str, OfOutputs],
+        outputs: Tensor,
+        indices: list[Tensor],
+        pool: Federation,
+        clients: tuple[ClientData, ...],
     ) -> dict[str, NDArray[np.float64]]:
         """Every metric of outputs, client by client; NaN for one without records."""
-        found = {name: np.full(len(indices), np.nan) for name in self.performance.functions(pool.classes)}
+        found = {name: np.full(len(indices), np.nan) for name in functions}
         if not found:
             return found
         parts = torch.split(outputs, [len(index) for index in indices])
         for i, (client, index, part) in enumerate(zip(clients, indices, parts, strict=True)):
             if len(index):
-                values = self.performance.measure(client.name, part, pool.y[index], pool.classes)
+                values = self.performance.measure(functions, client.name, part, pool.y[index])
                 for name, value in values.items():
                     found[name][i] = value
         return found

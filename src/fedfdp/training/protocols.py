@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from fedfdp.algorithms.base import Broadcast, Upload
 from fedfdp.core.records import Weights
+from fedfdp.core.trees import Form
 from fedfdp.fairness.metrics import ClientResults
 from fedfdp.fairness.performance import Performance
+from fedfdp.models.tasks import Task
 from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.accounting.events import Adjacency
 
@@ -46,6 +48,14 @@ class Members(Protocol):
     @property
     def tokens(self) -> bool:
         """Whether records are token numbers."""
+
+    @property
+    def form(self) -> Form:
+        """The inputs of one record."""
+
+    @property
+    def task(self) -> Task:
+        """What a model is trained for."""
 
     @property
     def classes(self) -> int | None:

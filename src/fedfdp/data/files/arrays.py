@@ -16,11 +16,12 @@ import pyarrow as pa
 from numpy.lib import format as npy
 
 from fedfdp.core.errors import DataError, SettingError, nearest
+from fedfdp.core.trees import Form, Leaf
 from fedfdp.data.files import encode
 from fedfdp.data.files.cells import Place
 from fedfdp.data.files.paths import check_size, damage_named, readable
 from fedfdp.data.files.source import Numbers, Piece, label_of, names_in, targets
-from fedfdp.data.schema import Facts
+from fedfdp.data.schema import Facts, task_of
 
 PIECE = 1 << 23  # bytes read at once
 BOMB = 100  # an archive that unpacks to more than so many times its size …
@@ -64,11 +65,21 @@ class Archive:
             raise DataError(f"{self.path}: no array {name!r}; {nearest(name, self.members)}")
         return self.members[name]
 
-    def pieces(self, name: str) -> Iterator[Numbers]:
-        """An array's rows, some at a time."""
+    def step(self, name: str) -> int:
+        """How many rows are read at once."""
         member = self.member(name)
         row = member.dtype.itemsize * math.prod(member.shape[1:])
-        step = max(1, PIECE // max(1, row)) if not member.fortran else member.shape[0]
+        return max(1, PIECE // max(1, row)) if not member.fortran else max(1, member.shape[0])
+
+    def pieces(self, name: str, step: int | None = None) -> Iterator[Numbers]:
+        """An array's rows, `step` at a time."""
+        member = self.member(name)
+        row = member.dtype.itemsize * math.prod(member.shape[1:])
+        if member.fortran and step is not None:
+            whole = next(self.pieces(name))
+            yield from (whole[start : start + step] for start in range(0, len(whole), step))
+            return
+        step = step or self.step(name)
         with (
             damage_named(self.path, ".npz archive", _DAMAGE),
             zipfile.ZipFile(self.path) as file,
@@ -126,72 +137,108 @@ class ArraySource:
         if self.facts.test is not None and len(self._parts()) == 2:
             allowed = f"{self.path.name} has an array 'x_test', which says it already"
             raise SettingError("data.test", self.facts.test, allowed, "leave one of them out")
-        for name, label in self._parts():
-            inputs = self.archive.member(name)
-            if inputs.shape[1:] != self.shape:
-                raise DataError(f"{self.path}: {name!r} has records of shape {inputs.shape[1:]}, 'x' of {self.shape}")
-            if inputs.dtype.kind not in "fiub":
-                raise DataError(f"{self.path}: array {name!r} holds {inputs.dtype}; save numbers")
-            beside = (self._named(name, given) for given in (self.facts.holder, self.facts.test, self.facts.unit))
-            for other in (label, *beside) if self.labelled else ():
-                if other is not None and (found := self.archive.member(other).shape[0]) != inputs.shape[0]:
-                    raise DataError(f"{self.path}: {inputs.shape[0]} records in {name!r}, {found} in {other!r}")
+        if self.facts.inputs is None and "x" not in self.archive.members and len(self.archive.members) > 1:
+            there = ", ".join(name for name in self.archive.members if name != label_of(self.facts))
+            raise DataError(f"{self.path}: no array 'x'; name those that the model takes in data.inputs: {there}")
+        for end, label in self._parts():
+            first = self.archive.member(f"{self._names[0]}{end}")
+            beside = [f"{g}{end}" for g in (self.facts.holder, self.facts.test, self.facts.unit) if g is not None]
+            for name in self._names:
+                inputs, known = self.archive.member(f"{name}{end}"), self.archive.member(name).shape[1:]
+                if inputs.shape[1:] != known:
+                    shapes = f"{inputs.name!r} has records of shape {inputs.shape[1:]}, {name!r} of {known}"
+                    raise DataError(f"{self.path}: {shapes}")
+                if inputs.dtype.kind not in "fiub":
+                    raise DataError(f"{self.path}: array {inputs.name!r} holds {inputs.dtype}; save numbers")
+            others = [f"{name}{end}" for name in self._names[1:]]
+            for other in (*others, *((label, *beside) if self.labelled else ())):
+                if (found := self.archive.member(other).shape[0]) != first.shape[0]:
+                    raise DataError(f"{self.path}: {first.shape[0]} records in {first.name!r}, {found} in {other!r}")
 
-    @staticmethod
-    def _named(part: str, array: str | None) -> str | None:
-        """The name of an array that goes with x; one that goes with x_test ends in _test too."""
-        return array if array is None or part == "x" else f"{array}_test"
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return self.facts.inputs or ("x",)
+
+    @property
+    def inputs(self) -> Form:
+        """The inputs by name, where there are several."""
+        if self.facts.inputs is None:
+            return ()
+        return tuple(Leaf(n, self.archive.member(n).shape[1:], np.dtype(self._kind(n)).name) for n in self._names)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.archive.member("x").shape[1:]
+        return self.archive.member(self._names[0]).shape[1:]
 
     @property
     def dtype(self) -> type[np.generic]:
-        """Whole numbers of more than one byte are token numbers, unless a range is given."""
-        kind = self.archive.member("x").dtype
+        return self._kind(self._names[0])
+
+    def _kind(self, name: str) -> type[np.generic]:
+        """Whole numbers of more than one byte are token numbers, unless a range is given; of several, a mask is one."""
+        kind = self.archive.member(name).dtype
+        if kind.kind == "b" and self.facts.inputs is not None:
+            return np.bool_
         return np.int64 if kind.kind in "iu" and kind.itemsize > 1 and self.facts.range is None else np.float32
 
     def most_rows(self) -> int:
-        return sum(self.archive.member(name).shape[0] for name, _ in self._parts())
+        return sum(self.archive.member(f"{self._names[0]}{end}").shape[0] for end, _ in self._parts())
 
     def _parts(self) -> list[tuple[str, str]]:
+        """What the names of arrays end in, and the label's name: of all records, or of those for training and test."""
         label = label_of(self.facts)
-        split = self.labelled and "x_test" in self.archive.members
-        return [("x", label), ("x_test", f"{label}_test")] if split else [("x", label)]
+        split = self.labelled and f"{self._names[0]}_test" in self.archive.members
+        return [("", label), ("_test", f"{label}_test")] if split else [("", label)]
 
     def pieces(self) -> Iterator[Piece]:
         facts, parts = self.facts, self._parts()
-        for part, (name, label) in enumerate(parts):
-            bounds = facts.range or {"u1": (0.0, 255.0), "b1": (0.0, 1.0)}.get(self.archive.member(name).dtype.str[1:])
+        for part, (end, label) in enumerate(parts):
             y = who = test = person = None
             if self.labelled:
                 y = self._targets(label)
-                if (holder := self._named(name, facts.holder)) is not None:
-                    who = names_in(*self._flat(holder), "holder")
-                if (unit := self._named(name, facts.unit)) is not None:
-                    person = names_in(*self._flat(unit), "person")
+                if facts.holder is not None:
+                    who = names_in(*self._flat(f"{facts.holder}{end}"), "holder")
+                if facts.unit is not None:
+                    person = names_in(*self._flat(f"{facts.unit}{end}"), "person")
                 if facts.test is not None:
                     test = encode.marks(*self._flat(facts.test))
                 elif len(parts) == 2:
                     test = np.full(len(y), part == 1)
             start = 0
-            for rows in self.archive.pieces(name):
-                end = start + len(rows)
-                self._check_finite(rows, name, start)
-                x = rows if bounds is None else encode.scaled(rows.astype(np.float64), bounds)
+            for x in self._inputs(end):
+                stop = start + len(x[0])
                 yield Piece(
-                    x,
-                    None if y is None else y[start:end],
-                    None if who is None else (who[0], who[1][start:end]),
-                    None if test is None else test[start:end],
-                    None if person is None else (person[0], person[1][start:end]),
+                    x if facts.inputs else x[0],
+                    None if y is None else y[start:stop],
+                    None if who is None else (who[0], who[1][start:stop]),
+                    None if test is None else test[start:stop],
+                    None if person is None else (person[0], person[1][start:stop]),
                 )
-                start = end
+                start = stop
+
+    def _inputs(self, end: str) -> Iterator[tuple[Numbers, ...]]:
+        """Some rows of every input at a time."""
+        names = [f"{name}{end}" for name in self._names]
+        step, start = min(map(self.archive.step, names)), 0
+        for rows in zip(*(self.archive.pieces(name, step) for name in names), strict=True):
+            yield tuple(self._scaled(given, name, start) for given, name in zip(rows, names, strict=True))
+            start += len(rows[0])
+
+    def _scaled(self, rows: Numbers, name: str, start: int) -> Numbers:
+        self._check_finite(rows, name, start)
+        bounds = self.facts.range or {"u1": (0.0, 255.0), "b1": (0.0, 1.0)}.get(rows.dtype.str[1:])
+        mask = rows.dtype.kind == "b" and self.facts.inputs is not None
+        return rows if bounds is None or mask else encode.scaled(rows.astype(np.float64), bounds)
 
     def _targets(self, name: str) -> Numbers:
         """Floating-point targets without a range are taken as they are, like the inputs."""
         facts, member = self.facts, self.archive.member(name)
+        if (task := task_of(facts)) is not None and task.targets in ("labels", "places"):
+            many = self.archive.whole(name)
+            if many.ndim < 2 or many.dtype.kind not in "biuf":
+                shape = f"{many.dtype} {many.shape}"
+                raise DataError(f"{self.path}: array {name!r} is {shape}; {task.name} needs numbers for each record")
+            return many.astype(np.float32 if task.targets == "labels" else np.int64)
         if facts.classes is not None or facts.target is not None or member.dtype.kind != "f":
             return targets(facts, *self._flat(name))
         values = self.archive.whole(name)

@@ -47,7 +47,7 @@ def _file(facts: Facts, path: Path, labelled: bool) -> Source:
     if kind not in NAMED_TABLES:
         raise DataError(f"{path}: files of kind {kind or 'none'!r} are not read; give {KINDS}")
     table = open_table(path, facts)
-    _check_used(facts, path, "a table", ("range",), labelled)
+    _check_used(facts, path, "a table", ("range", "inputs"), labelled)
     if labelled:
         _check_named(facts, path, table.names)
     columns = [
@@ -58,6 +58,8 @@ def _file(facts: Facts, path: Path, labelled: bool) -> Source:
 
 def _check_named(facts: Facts, path: Path, names: Sequence[str]) -> None:
     """Checks that the columns for label, holder, test and unit are there."""
+    if facts.label is None and facts.task == "language" and facts.words is not None:
+        return  # what is told is the text itself
     if facts.label is None:
         raise SettingError("data.label", None, f"which column of {path.name} is to be predicted?", "set it in [data]")
     for setting, name in ((s, getattr(facts, s)) for s in ("holder", "label", "test", "unit")):
@@ -85,7 +87,7 @@ def _images(facts: Facts, folder: Path, top: Path, labelled: bool) -> Source:
     groups = [(entry.name, tuple(images_in(entry, top))) for entry in entries(folder, top) if entry.is_dir()]
     if not any(paths for _, paths in groups):
         raise DataError(f"{folder}: an empty holder: no file and no folder of images in it; fill it or remove it")
-    useless = ("holder", "label", "test", "columns", "ignore", "range")
+    useless = ("holder", "label", "test", "columns", "ignore", "range", "inputs", "task")
     _check_used(facts, folder, "images", (*useless, *TABLES_ONLY), labelled)
     return ImageSource(folder, tuple(groups), facts, labelled)
 

@@ -3,6 +3,7 @@
 The memory for the pool is set aside once and filled piece by piece; no file is held in memory beside it.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,12 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfdp.core.errors import DataError, SettingError
+from fedfdp.core.trees import Form, Inputs, Leaf, Tree, is_plain
 from fedfdp.data.columns import PRIVATE, Numeric
 from fedfdp.data.files.discover import sources_of
 from fedfdp.data.files.paths import check_size, existing
 from fedfdp.data.files.source import Names, Numbers, Piece, Source
 from fedfdp.data.files.tables import TableSource
-from fedfdp.data.schema import Facts, class_names
+from fedfdp.data.files.words import tokenizer_at
+from fedfdp.data.schema import Facts, class_names, task_of
 
 Say = Callable[[str], None]
 SAY_EVERY = 1.0  # seconds
@@ -30,7 +33,7 @@ class FileRecords:
     """A pool, and what the files say about its records: who holds each, whose it is, and which are for the test."""
 
     name: str
-    x: Tensor
+    x: Inputs
     y: Tensor
     classes: int | None  # None for regression
     holders: tuple[str, ...] | None  # in alphabetical order
@@ -38,6 +41,7 @@ class FileRecords:
     test: NDArray[np.bool_] | None
     unit: NDArray[np.int64] | None = None  # for each record, its person as a number
     unit_name: str = "record"
+    task: str = ""  # what the targets are, where that is declared
 
 
 def read_records(facts: Facts, path: Path, *, progress: Say | None = None) -> FileRecords:
@@ -58,13 +62,13 @@ def read_unscaled(facts: Facts, path: Path, *, progress: Say | None = None) -> t
     return _records(facts, path, named, progress), columns
 
 
-def read_inputs(facts: Facts, path: Path, *, progress: Say | None = None) -> Tensor:
+def read_inputs(facts: Facts, path: Path, *, progress: Say | None = None) -> Inputs:
     """Only the inputs, laid out and scaled as in training; columns for label, holder and test may be there or not."""
     named = sources_of(facts, existing(path, "check the path"), labelled=False)
     if len(named) > 1:
         raise DataError(f"{path}: a folder of several files; give one of them")
     _check_scaled(named, path)
-    return torch.from_numpy(_Pool(named).filled(progress).x)
+    return _Pool(named).filled(progress).x
 
 
 def _check_scaled(named: Sequence[tuple[str | None, Source]], path: Path) -> None:
@@ -89,15 +93,34 @@ def _records(facts: Facts, path: Path, named: Sequence[tuple[str | None, Source]
         names, owner = [names[code] for code in order], rank[pool.owner]
     return FileRecords(
         path.name,
-        torch.from_numpy(pool.x),
+        pool.x,
         torch.from_numpy(np.concatenate(pool.y)),
-        classes=len(class_names(facts)) or None,
+        classes=_classes(facts),
         holders=tuple(names) if names else None,
         owner=owner,
         test=pool.test if pool.marked else None,
         unit=np.concatenate(pool.person) if pool.person else None,
         unit_name=facts.unit or "record",
+        task=facts.task or "",
     )
+
+
+def _classes(facts: Facts) -> int | None:
+    task = task_of(facts)
+    if facts.task == "language" and facts.classes is None and (words := facts.words) is not None:
+        return len(tokenizer_at(words.tokenizer, f"data.columns.{words.name}.tokenizer"))
+    return 2 if task is not None and task.targets == "labels" else len(class_names(facts)) or None
+
+
+def form_in(source: Source) -> Form:
+    """The inputs of a source's records."""
+    several: Form = getattr(source, "inputs", ())
+    return several or (Leaf("", source.shape, np.dtype(source.dtype).name),)
+
+
+def _shown(source: Source) -> str:
+    form = form_in(source)
+    return str(form[0].shape) if is_plain(form) else ", ".join(f"{leaf.name} {leaf.shape}" for leaf in form)
 
 
 class _Pool:
@@ -106,9 +129,9 @@ class _Pool:
     def __init__(self, named: Sequence[tuple[str | None, Source]]) -> None:
         self.named, self.first = named, named[0][1]
         self.total = sum(self._rows(source) for _, source in named)
-        size = self.total * int(np.prod(self.first.shape)) * self.first.dtype().itemsize
+        size = self.total * sum(math.prod(leaf.shape) * np.dtype(leaf.kind).itemsize for leaf in form_in(self.first))
         check_size(self.first.path, size, f"{self.total:,} records")
-        self.x: Numbers = np.empty((self.total, *self.first.shape), self.first.dtype)
+        self.parts: list[Numbers] = [np.empty((self.total, *leaf.shape), leaf.kind) for leaf in form_in(self.first)]
         self.y: list[Numbers] = []
         self.owner, self.test = np.zeros(self.total, np.int32), np.zeros(self.total, np.bool_)
         self.marked = False  # whether any piece says which records are for the test
@@ -119,8 +142,8 @@ class _Pool:
     def _rows(self, source: Source) -> int:
         """How many rows a source has at most, if its records are like those of the first."""
         first, rows = self.first, source.most_rows()
-        if source.shape != first.shape or source.dtype != first.dtype:
-            shapes = f"records of shape {source.shape}, where {first.path.name} has {first.shape}"
+        if form_in(source) != form_in(first):
+            shapes = f"records of shape {_shown(source)}, where {first.path.name} has {_shown(first)}"
             raise DataError(f"{source.path}: {shapes}; give every holder the same columns")
         if isinstance(source, TableSource) and isinstance(first, TableSource):
             # A pattern may have found other columns here, though as many.
@@ -137,17 +160,27 @@ class _Pool:
         for holder, source in self.named:
             start = row
             for piece in source.pieces():
-                self._put(piece, slice(row, row + len(piece.x)), holder)
-                row += len(piece.x)
+                count = len(piece.x[0] if isinstance(piece.x, tuple) else piece.x)
+                self._put(piece, slice(row, row + count), holder)
+                row += count
                 clock.at(row)
             if row == start:
                 raise DataError(f"{source.path}: an empty holder: no records below the header; fill it or remove it")
         clock.done(row)
-        self.x, self.owner, self.test = self.x[:row], self.owner[:row], self.test[:row]
+        self.owner, self.test = self.owner[:row], self.test[:row]
+        self.parts = [part[:row] for part in self.parts]
         return self
 
+    @property
+    def x(self) -> Inputs:
+        """All inputs: a tensor, or a tree of several."""
+        tensors = [torch.from_numpy(part) for part in self.parts]
+        form = form_in(self.first)
+        return tensors[0] if is_plain(form) else Tree(tensors, [leaf.name for leaf in form])
+
     def _put(self, piece: Piece, rows: slice, holder: str | None) -> None:
-        self.x[rows] = piece.x
+        for part, given in zip(self.parts, piece.x if isinstance(piece.x, tuple) else (piece.x,), strict=True):
+            part[rows] = given
         if piece.y is not None:
             self.y.append(piece.y)
         if piece.holders is not None:

@@ -26,7 +26,7 @@ Names = tuple[list[str], NDArray[np.int64]]  # the different names, and which of
 class Piece:
     """Some records of a source. What was not asked for, or what the source does not say, is None."""
 
-    x: Numbers  # inputs
+    x: Numbers | tuple[Numbers, ...]  # inputs; one array for each where a record has several
     y: Numbers | None = None  # targets
     holders: Names | None = None  # who holds each record
     test: NDArray[np.bool_] | None = None  # which records are for the test

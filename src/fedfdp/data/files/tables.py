@@ -12,12 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from fedfdp.core.trees import Form, Leaf
 from fedfdp.data.columns import Column, Numeric
 from fedfdp.data.files import encode
 from fedfdp.data.files.cells import Place, distinct, numbers
 from fedfdp.data.files.paths import PARQUET, damage_named, kind_of
-from fedfdp.data.files.source import Piece, names_in, targets
+from fedfdp.data.files.source import Numbers, Piece, names_in, targets
 from fedfdp.data.files.text_table import TextTable, check_names
+from fedfdp.data.files.words import TABLE, form_of_words, tokens, told_apart
 from fedfdp.data.schema import Facts, class_names
 
 PIECE = 1 << 14  # rows of a Parquet file read at once
@@ -69,12 +71,21 @@ class TableSource:
     def shape(self) -> tuple[int, ...]:
         return (sum(column.width for column in self.columns),)
 
+    @property
+    def inputs(self) -> Form:
+        """Where there is a text: its tokens, their mask, and all other columns as one input more."""
+        if (text := self.facts.words) is None:
+            return ()
+        return (*form_of_words(text), *((Leaf(TABLE, self.shape, "float32"),) if self.columns else ()))
+
     def most_rows(self) -> int:
         return self.table.most_rows()
 
     def pieces(self) -> Iterator[Piece]:
         wanted = {column.name: isinstance(column, Numeric) for column in self.columns}
         facts = self.facts
+        if facts.words is not None:
+            wanted[facts.words.name] = False
         if self.labelled:
             wanted |= {name: False for name in (facts.holder, facts.test, facts.unit) if name is not None}
             if facts.label is not None:
@@ -97,13 +108,19 @@ class TableSource:
         for column in self.columns:
             encode.encode(column, *at(column.name), x[:, start : start + column.width])
             start += column.width
+        facts, spoken = self.facts, None
+        inputs: Numbers | tuple[Numbers, ...] = x
+        if (text := facts.words) is not None:
+            spoken = tokens(text, *at(text.name))
+            inputs = (*spoken, x) if self.columns else spoken
         if not self.labelled:
-            return Piece(x)
-        facts = self.facts
+            return Piece(inputs)
         y = None if facts.label is None else targets(facts, *at(facts.label))
+        if spoken is not None and facts.task == "language":
+            y = told_apart(*spoken)
         test = None if facts.test is None else encode.marks(*at(facts.test))
         who = None if facts.holder is None else names_in(*at(facts.holder), "holder")
-        return Piece(x, y, who, test, None if facts.unit is None else names_in(*at(facts.unit), "person"))
+        return Piece(inputs, y, who, test, None if facts.unit is None else names_in(*at(facts.unit), "person"))
 
     def _labelled(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
         """The rows that have a label."""

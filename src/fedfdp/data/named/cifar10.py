@@ -63,6 +63,7 @@ CIFAR10 = Images(
     shape=(3, 32, 32),
     classes=10,
     brightest=255,
+    called=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     sha256="14a2bd144501de0a338b4c67a69c1d3c335f24e5f4e22c78ea4775ad4d3c9e6a",
     layouts=(BINARY, PYTHON, PNG),
     origins=(

@@ -74,7 +74,12 @@ class Images(Entry):
 
     train: int  # how many are the official training part; they come first
     brightest: int  # the largest value that a pixel can have
+    called: tuple[str, ...] = ()  # the classes by name; none: by number
     columns: Mapping[str, Callable[[], NDArray[np.generic]]] = field(default_factory=dict)  # what else is known of each
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.called or super().labels
 
     def fault(self, content: Content) -> str | None:
         wanted = (self.records, *self.shape)

@@ -43,7 +43,7 @@ def load(
     y = torch.from_numpy(content.y).long()
     official = entry.train if entry.train < entry.records else None
     columns = {column: values() for column, values in entry.columns.items()}
-    return Dataset(name=entry.name, x=x, y=y, classes=entry.classes, official_train=official, columns=columns)
+    return Dataset(entry.name, x, y, entry.classes, official_train=official, columns=columns, class_names=entry.labels)
 
 
 def _table(entry: Table, rows: Rows) -> Dataset:

@@ -54,6 +54,7 @@ FASHION_MNIST = Images(
     shape=(1, 28, 28),
     classes=10,
     brightest=255,
+    called=("t-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"),
     sha256="2cbc59191665e1ba3f2494648f17edac5974f748ab89fb2ae05597d658161f54",
     layouts=(IDX,),
     origins=(

@@ -17,6 +17,7 @@ from fedfdp.data import Federation
 from fedfdp.data.columns import plainest, text_of
 from fedfdp.data.files.read import read_records
 from fedfdp.data.from_files import single_holder
+from fedfdp.data.schema import task_of
 from fedfdp.engines.flower.policy import NodeData
 
 log = logging.getLogger("fedfdp.node")
@@ -76,8 +77,10 @@ def _loaded(name: str, data: NodeData) -> Holding:
         classes=data.classes,
         units=_persons(name, arrays, dict(zip(people, ("x", "x_test"), strict=False))),
         unit_name=data.unit or "person",
+        task=data.task or "",
     )
-    if data.classes is None and not np.issubdtype(np.asarray(arrays["y"]).dtype, np.floating):
+    labels = (task := task_of(data)) is not None and task.targets == "labels"  # two classes each, whatever occurs
+    if data.classes is None and not labels and not np.issubdtype(np.asarray(arrays["y"]).dtype, np.floating):
         allowed = "with whole numbers as labels it must be given: counting them would tell the coordinator of a record"
         raise SettingError("data.classes", "left out", allowed, "set data.classes = 2, or as many as there can be")
     return Holding(whole, given)
@@ -90,8 +93,9 @@ def _persons(name: str, arrays: Mapping[str, Any], people: dict[str, str]) -> di
     found: list[str] = []
     for key, records in people.items():
         names = [plainest(text_of(value)) for value in np.asarray(arrays[key]).tolist()]
-        if len(names) != len(arrays[records]):
-            raise DataError(f"loader: {len(arrays[records])} records in {records!r}, {len(names)} in {key!r}")
+        count = len(arrays[records.replace("x", "y")])  # x may have several inputs
+        if len(names) != count:
+            raise DataError(f"loader: {count} records in {records!r}, {len(names)} in {key!r}")
         if any(missing in names for missing in ("", "nan", "None")):
             raise DataError(f"loader: some records in {key!r} have no person; every record needs one")
         found += names

@@ -14,6 +14,7 @@ import torch
 from fedfdp.core import files
 from fedfdp.core.errors import RunError, SettingError
 from fedfdp.core.records import Weights
+from fedfdp.core.trees import parts_of
 from fedfdp.data import ClientData, Federation
 from fedfdp.engines.flower.messages import Judged
 from fedfdp.engines.flower.policy import RefusalError
@@ -79,5 +80,5 @@ def _common(one: torch.Tensor, other: torch.Tensor) -> int:
 
 def _contents(client: ClientData, index: torch.Tensor) -> list[bytes]:
     x, y = client.train.x, client.train.y
-    rows = ((x[i].numpy().tobytes(), y[i].numpy().tobytes()) for i in index.tolist())
+    rows = ([part[i].numpy().tobytes() for part in (*parts_of(x), y)] for i in index.tolist())
     return [hashlib.blake2b(b"|".join(row), digest_size=16).digest() for row in rows]

@@ -20,23 +20,27 @@ from fedfdp.core import files, records
 from fedfdp.core.errors import BudgetError, DataError, RunError, SettingError
 from fedfdp.core.records import Weights
 from fedfdp.core.settings import parse
+from fedfdp.core.trees import is_plain
 from fedfdp.data import Federation
 from fedfdp.engines.flower import checks, memory
+from fedfdp.engines.flower.book import LEDGER, open_book
 from fedfdp.engines.flower.judging import Evaluations, check_apart
 from fedfdp.engines.flower.messages import COULD_NOT, Answer, Hello, Judge, Question, Status
 from fedfdp.engines.flower.policy import NodeConfig, RefusalError
 from fedfdp.engines.flower.terms import Terms, build_model, check_size, frozen_digest, learner_of, try_out
+from fedfdp.engines.flower.witness import Witness
 from fedfdp.engines.local import LocalEngine
 from fedfdp.features import whole as with_features
 from fedfdp.features.mapped import mapped
 from fedfdp.models import Model
-from fedfdp.privacy.ledger import Ledger, LedgerBook
+from fedfdp.privacy.ledger import Ledger
+from fedfdp.privacy.ledger.periods import Today, utc_today
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
 
 log = logging.getLogger("fedfdp.node")
 
-LEDGER, STOPPED, OWN_MODEL = "ledger.jsonl", "stopped", "model.safetensors"
+STOPPED, OWN_MODEL = "stopped", "model.safetensors"
 
 # Errors whose text may be sent while no record was read: it depends on the question and on what is public.
 _SAYABLE = (RefusalError, SettingError, DataError, BudgetError)
@@ -53,8 +57,10 @@ class _Agreed:
 class Node(AbstractContextManager["Node"]):
     """One data holder, with its folder open: only one process at a time can have it."""
 
-    def __init__(self, config: NodeConfig, federation: Federation, *, split_given: bool = False) -> None:
-        """`split_given`: whether the owner said which records are for the test."""
+    def __init__(
+        self, config: NodeConfig, federation: Federation, *, split_given: bool = False, today: Today = utc_today
+    ) -> None:
+        """`split_given`: whether the owner said which records are for the test. `today`: dates the charges."""
         self.config, self.policy, self.name = config, config.policy, config.name
         self.folder = Path(config.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -63,21 +69,16 @@ class Node(AbstractContextManager["Node"]):
         if self.policy.evaluate:
             check_apart(self.data, split_given=split_given)
         self.evaluations = Evaluations(self.folder, self.policy.evaluations)
-        # The ledger belongs to the holder: the same one for every run, coordinator and version of the records.
-        self.book = LedgerBook.open(
-            self.folder / LEDGER,
-            data=f"all records of {self.name}",
-            config="all runs",
-            budgets={self.name: self.policy.epsilon},
-            delta=self.policy.delta,
-            accountant=self.policy.accountant,
-            expects=[self.policy.dearest],  # by what the owner allows, not by what a coordinator asks for first
-        )
+        self.witness = Witness(config.second, self.folder / LEDGER)
+        self.witness.check()
+        self.book = open_book(config, today)
+        self.witness.follow()
         self.remembered = memory.load(self.folder)
         if self.book.charged() < self.remembered.charged:
             self.book.close()
             shown = f"shows {self.book.charged()} of at least {self.remembered.charged} charges"
-            raise RunError(f"{self.folder / LEDGER} {shown}: missing or an older copy; put the right one back")
+            fix = "put the right one back, or declare it with: fedfdp node restored NODE.toml"
+            raise RunError(f"{self.folder / LEDGER} {shown}: missing or an older copy; {fix}")
         self.stopped = (self.folder / STOPPED).exists()
         if self.stopped:
             log.warning("%s refuses rounds: read %s, and delete it", self.name, self.folder / STOPPED)
@@ -129,6 +130,9 @@ class Node(AbstractContextManager["Node"]):
             raise RefusalError(COULD_NOT)
         if question.kind == "evaluate" and not self.policy.evaluate:
             raise RefusalError("policy.evaluate does not allow evaluation on raw records")
+        if question.seen > self.book.charged():
+            shown = f"{question.seen} charges of this node were seen, its ledger shows {self.book.charged()}"
+            raise RefusalError(f"{shown}: an older copy? Its owner declares it: fedfdp node restored")
         agreed = self._agree(question.terms)
         if question.kind == "evaluate":
             return self._prepare_judging(question, agreed)
@@ -153,6 +157,8 @@ class Node(AbstractContextManager["Node"]):
             whole.tokens,
             whole.unit,
             self.config.width,
+            "" if is_plain(whole.form) else json.dumps(whole.form),
+            whole.declared if isinstance(whole.declared, str) else whole.declared.name,
         )
         return records.to_bytes(said)
 
@@ -173,7 +179,7 @@ class Node(AbstractContextManager["Node"]):
             if terms.frozen and terms.frozen != frozen_digest(with_features(front, model)):
                 fix = "both sides must have the same file of it and the same version of torch"
                 raise SettingError("model", terms.model.get("name"), "its frozen part is not the coordinator's", fix)
-            learner = learner_of(model, whole.classes, in_parts=differ)
+            learner = learner_of(model, whole, front, in_parts=differ, output=wanted.output)
             if privacy is not None:
                 try_out(learner, privacy, whole, front)
             inner = whole if front is None else self._mapped(front)
@@ -213,8 +219,8 @@ class Node(AbstractContextManager["Node"]):
         if engine.privacy is not None:
             events = method.events(broadcast, engine.privacy)
             self.policy.check_price(events, engine.privacy, method, self.ledger)
-            if not engine.randomness.repeatable and not self.ledger.afford(events):
-                return lambda: self._unable(question)
+            if not engine.randomness.repeatable and (short := self.ledger.short_of(events)):
+                return lambda: self._unable(question, short)
         return lambda: self._train(question, agreed, broadcast, before, (known.run, request))
 
     def _settled(self, question: Question, method: Algorithm) -> tuple[memory.Remembered, object]:
@@ -226,9 +232,13 @@ class Node(AbstractContextManager["Node"]):
     def _train(
         self, question: Question, agreed: _Agreed, broadcast: Broadcast, before: object, key: tuple[str, str]
     ) -> Answer:
+        self.ledger.run = f"{question.run} {agreed.engine.algorithm.name}"
         uploaded = list(agreed.engine.round(broadcast, {self.name: before}))
         if not uploaded:
-            return self._unable(question)
+            engine = agreed.engine
+            assert engine.privacy is not None
+            return self._unable(question, self.ledger.short_of(engine.algorithm.events(broadcast, engine.privacy)))
+        self.witness.follow()
         ((upload, after),) = uploaded
         record = records.to_bytes(upload)
         self.remembered = memory.Remembered(
@@ -252,8 +262,8 @@ class Node(AbstractContextManager["Node"]):
             own = method.holds(weights, after)
             files.write_whole(self.folder / OWN_MODEL, safetensors.torch.save(agreed.engine.learner.state_with(own)))
 
-    def _unable(self, question: Question) -> Answer:
-        reason = f"epsilon = {self.policy.epsilon:g} does not allow another round"
+    def _unable(self, question: Question, short: str) -> Answer:
+        reason = f"{short} does not allow another round"
         log.warning("round %s: %s", question.round, reason)
         return self._reply(question, status="unable", reason=reason)
 

@@ -22,6 +22,7 @@ from fedfdp.privacy.accounting import Event, find
 from fedfdp.privacy.accounting.events import history_of
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger.ledger import Ledger, in_words
+from fedfdp.privacy.ledger.periods import Every, Limit
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Policy:
 
     epsilon: float = 3.52  # the most that may be spent
     delta: float = 1e-5  # the δ of that ε
+    epsilon_per_period: float | None = None  # of it, the most within one calendar period (UTC); None: no such limit
+    period: Every = "year"  # year, quarter or month
     min_sigma: Annotated[float, ranges.NOISE] = 1.0  # the least effective noise multiplier of a batch
     max_q: Annotated[float, ranges.SAMPLING] = 0.1  # the highest sampling rate
     max_steps: Annotated[int, ranges.ALLOWED_STEPS] = 10_000  # batches in a round
@@ -48,10 +51,17 @@ class Policy:
         ranges.check(self, "policy")
         require(0 < self.epsilon < math.inf, "policy.epsilon", self.epsilon, "a budget above 0")
         require(0 < self.delta < 1, "policy.delta", self.delta, "a probability in (0, 1)")
+        per = self.epsilon_per_period
+        require(per is None or 0 < per < math.inf, "policy.epsilon_per_period", per, "a budget above 0")
         find(self.accountant, "policy.accountant", enforces=True)
         for name in self.algorithms:
             known = name in ALGORITHMS or ":" in name
             require(known, "policy.algorithms", name, f"among {', '.join(ALGORITHMS)}, or package.module:Class")
+
+    @property
+    def limit(self) -> Limit | None:
+        """What a calendar period may cost."""
+        return None if self.epsilon_per_period is None else Limit(self.epsilon_per_period, self.period)
 
     @property
     def dearest(self) -> Event:
@@ -129,7 +139,7 @@ class NodeData(Facts):
         if self.file is not None:
             useless, why = {"estimate", "unchecked"}, "ranges at nodes are public, agreed on beforehand"
         elif self.loader is not None:
-            useless, why = _FACTS - {"unit", "classes"}, "a loader gives its arrays as they are to be used"
+            useless, why = _FACTS - {"unit", "classes", "task"}, "a loader gives its arrays as they are to be used"
         else:
             useless, why = _FACTS | {"test_fraction"}, "data.config says it, for all parts"
         for name in sorted(useless):
@@ -154,6 +164,13 @@ class NodeConfig:
     threads: int | None = None  # None: one per core
     width: float = 1.0  # the part of the full model's width that this node can hold; 0.5: half of its channels
     policy: Policy = field(default_factory=Policy)  # what the owner allows
+    witness: str | None = None  # a second copy of the ledger, outside the folder; None: beside it, FOLDER.witness
+
+    @property
+    def second(self) -> Path:
+        """Where the second copy of the ledger is."""
+        folder = Path(self.folder)
+        return Path(self.witness) if self.witness else folder.with_name(folder.name + ".witness")
 
     def __post_init__(self) -> None:
         require(0 < self.width <= 1, "width", self.width, "above 0, at most 1", "1 holds the full model")
@@ -176,7 +193,10 @@ def load_node(path: Path) -> NodeConfig:
         raise SettingError("config", str(path), f"cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError("config", str(path), f"not valid TOML: {error}") from None
-    for section, names in (values, ("folder", "key", "certificate")), (values.get("data", {}), ("file", "config")):
+    for section, names in (
+        (values, ("folder", "key", "certificate", "witness")),
+        (values.get("data", {}), ("file", "config")),
+    ):
         for name in names:
             if isinstance(section, dict) and isinstance(section.get(name), str):
                 section[name] = str(path.parent / section[name])

@@ -3,6 +3,7 @@
 Where keys are registered, a node is its key; what it calls itself must agree with that.
 """
 
+import json
 import logging
 import time
 from collections.abc import Callable
@@ -10,9 +11,11 @@ from dataclasses import dataclass, field
 
 from fedfdp.core import records
 from fedfdp.core.errors import DataError, RunError
+from fedfdp.core.trees import Form, Leaf
 from fedfdp.engines.flower.checks import HEADROOM
 from fedfdp.engines.flower.exchange import Exchange
 from fedfdp.engines.flower.messages import Answer, Hello, Question
+from fedfdp.models.tasks import TASKS, Task, find_task, task_for
 from fedfdp.privacy.accounting import Event
 
 log = logging.getLogger("fedfdp.server")
@@ -22,7 +25,24 @@ HELLO_SECONDS = 60.0
 
 def _kind(hello: Hello) -> tuple[object, ...]:
     """What all nodes must have in common."""
-    return hello.input_shape, hello.classes, hello.outputs, hello.tokens, hello.unit
+    return hello.input_shape, hello.classes, hello.outputs, hello.tokens, hello.unit, hello.inputs, hello.task
+
+
+def form_in(hello: Hello) -> Form:
+    """The inputs of a node's records; a DataError where they cannot be read."""
+    if not hello.inputs:
+        return (Leaf("", hello.input_shape, "int64" if hello.tokens else "float32"),)
+    try:
+        form = tuple(
+            Leaf(str(name), tuple(map(int, shape)), str(kind)) for name, shape, kind in json.loads(hello.inputs)
+        )
+    except (ValueError, TypeError, RecursionError):
+        raise DataError(f"it says of its inputs {hello.inputs!r:.60}") from None
+    kinds, names = {leaf.kind for leaf in form}, [leaf.name for leaf in form]
+    named = all(name.isidentifier() for name in names) or names == [str(i) for i in range(len(names))]
+    if not form or not named or len(set(names)) < len(names) or not kinds <= {"float32", "int64", "bool"}:
+        raise DataError(f"it says of its inputs {hello.inputs!r:.60}")
+    return form
 
 
 @dataclass
@@ -63,6 +83,14 @@ class Roster:
         return self.like.tokens
 
     @property
+    def form(self) -> Form:
+        return form_in(self.like)
+
+    @property
+    def task(self) -> Task:
+        return find_task(self.like.task) if self.like.task else task_for(self.like.classes)
+
+    @property
     def classes(self) -> int | None:
         return self.like.classes
 
@@ -81,9 +109,10 @@ class Roster:
 
     def refresh(self) -> None:
         """Asks the nodes that are there, and have not said hello yet, what they have."""
-        ids, known = self.exchange.ids, set(self.hellos)
-        expected = {node: name for name, node in ids.items()}
-        fresh = {node for node in self.exchange.present() if expected.get(node) not in known}
+        ids, here = self.exchange.ids, self.exchange.present()
+        expected = {**self.exchange.owners, **{node: name for name, node in ids.items()}}
+        known = {name for name in self.hellos if ids.get(name) in here or name not in self.exchange.owners.values()}
+        fresh = {node for node in here if expected.get(node) not in known}  # also one that comes with its other key
         questions = {node: Question("hello", "", "") for node in fresh}
         if not questions:
             return
@@ -103,6 +132,9 @@ class Roster:
                 raise DataError("it has no records")
             if not 0 < hello.width <= 1:
                 raise DataError(f"it says that it can hold {hello.width} of the model's width")
+            form_in(hello)
+            if hello.task not in ("", *TASKS):
+                raise DataError(f"its task is {hello.task!r:.60}; across machines: {', '.join(TASKS)}")
             if self.hellos and not self.mixed and _kind(hello) != _kind(self.like):
                 raise DataError(
                     f"its records are {hello.input_shape} with {hello.classes} classes, "

@@ -16,12 +16,13 @@ from fedfdp.algorithms import Algorithm, algorithm_settings
 from fedfdp.core.errors import SettingError
 from fedfdp.core.records import digest
 from fedfdp.core.settings import left_out, parse, plain
+from fedfdp.core.trees import Form
+from fedfdp.core.trees import random as made_up
 from fedfdp.data import Federation
 from fedfdp.fairness.coefficients import PlainClip
-from fedfdp.features import Features, shape_after
-from fedfdp.models import Model, check_output
+from fedfdp.features import Features, form_after
+from fedfdp.models import Model, check_output, first_output
 from fedfdp.models.learner import Learner
-from fedfdp.models.losses import task_for
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.training.protocols import Members
 
@@ -102,15 +103,15 @@ def build_model(
     model: dict[str, object], members: Members, front: nn.Module | None = None, *, seed: int, width: float = 1.0
 ) -> nn.Module:
     """The model of these terms, for records as the members have them; trained weights come with each broadcast."""
-    shape, outputs, task = _shape(members, front), members.outputs, task_for(members.classes)
-    made = parse(Model, model, "model").build(input_shape=shape, outputs=outputs, seed=seed, width=width)
-    check_output(made, input_shape=shape, outputs=outputs, task=task, tokens=members.tokens)
+    form, wanted = _form(members, front), parse(Model, model, "model")
+    made = wanted.build(input_shape=form[0].shape, outputs=members.outputs, seed=seed, width=width, task=members.task)
+    check_output(made, form, outputs=members.outputs, task=members.task, output=wanted.output)
     return made
 
 
-def _shape(members: Members, front: nn.Module | None) -> tuple[int, ...]:
+def _form(members: Members, front: nn.Module | None) -> Form:
     """Of what the model takes: a record, or its features."""
-    return members.input_shape if front is None else shape_after(front, members.input_shape)
+    return members.form if front is None else form_after(front, members.form)
 
 
 def check_size(
@@ -120,7 +121,7 @@ def check_size(
     wanted = _whole(parse(Model, model, "model"), "model", ("name",))
     if ":" in wanted.name:
         return
-    shape = _shape(members, front)
+    shape = _form(members, front)[0].shape
     with torch.device("meta"):
         whole = replace(wanted, trainable=None)
         made = whole.build(input_shape=shape, outputs=members.outputs, seed=0, width=width)
@@ -133,8 +134,7 @@ def try_out(learner: Learner, privacy: DPSGD, federation: Federation, front: nn.
     """Tries the private step on made-up records: raises where it cannot take the model, before a real one is read."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        shape = (3, *_shape(federation, front))
-        x = torch.randint(0, 2, shape) if federation.tokens else torch.randn(shape)
+        x = made_up(_form(federation, front), 3, torch.default_generator)
         y = torch.zeros(3, *federation.y.shape[1:], dtype=federation.y.dtype)
         learner.clipped(learner.initial(), x, y, PlainClip(privacy.clip))
 
@@ -145,5 +145,15 @@ def frozen_digest(model: nn.Module) -> str:
     return digest(frozen, dict(model.named_buffers()))
 
 
-def learner_of(model: nn.Module, classes: int | None, device: str = "cpu", *, in_parts: bool = False) -> Learner:
-    return Learner(model, task_for(classes).loss, device=device, in_parts=in_parts)
+def learner_of(
+    model: nn.Module,
+    members: Members,
+    front: nn.Module | None = None,
+    *,
+    device: str = "cpu",
+    in_parts: bool = False,
+    output: str | None = None,
+) -> Learner:
+    """The learner of a model for these members' task."""
+    _, entry = first_output(model, _form(members, front), output)
+    return Learner(model, members.task.loss, device=device, in_parts=in_parts, task=members.task, output=entry)

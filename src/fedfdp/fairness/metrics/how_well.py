@@ -9,6 +9,7 @@ from fedfdp.fairness.metrics.results import ClientResults, Compute, of_results
 
 CLASSES: tuple[Task, ...] = ("classification",)
 NUMBERS: tuple[Task, ...] = ("regression",)
+OF_TASKS = ("perplexity", "iou")  # that only some tasks have: each client's values come with its results
 
 
 def _accuracy(r: ClientResults) -> float:
@@ -35,6 +36,16 @@ _OF_RESULTS: tuple[tuple[Metric, Compute], ...] = (
     (Metric("accuracy_high", "accuracy, at most", "percent", "upper end of the 95 % interval of the accuracy (Wilson)",
             tasks=CLASSES),
      lambda r: _end(r, 1)),
+    (Metric("perplexity", "perplexity", "number",
+            "e to the mean loss per token, over the clients by their training records: as many equally likely words",
+            better="lower", tasks=CLASSES, needs="perplexity", by_client=True, line="perplexity",
+            result="perplexity"),
+     lambda r: float(np.exp(min(np.average(r.losses, weights=r.shares), 700.0)))),
+    (Metric("iou", "IoU", "percent",
+            "overlap of answers and targets, over their union, as the mean over classes; over the clients by their "
+            "training records",
+            better="higher", tasks=CLASSES, needs="iou", by_client=True, line="IoU", result="IoU"),
+     lambda r: float(np.average(r.of_outputs["iou"], weights=r.shares))),
 )  # fmt: skip
 _OF_ANSWERS: tuple[tuple[Metric, OfAnswers], ...] = (
     (Metric("baseline_accuracy", "always the same class", "percent",

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node, disable_saved_tensors_hooks
 
+from fedfdp.core.trees import Inputs, call, parts_of
 from fedfdp.privacy.clipping.contributions import Contribution
 from fedfdp.privacy.clipping.job import Job, one_loss_per_record
 from fedfdp.privacy.clipping.layers.kept import Kept
@@ -38,12 +39,12 @@ class Proven:
     channels_last: bool  # whether images have their channels innermost
 
 
-def rules_pass(job: Job, x: Tensor, y: Tensor, proven: Proven) -> Passed:
+def rules_pass(job: Job, x: Inputs, y: Tensor, proven: Proven) -> Passed:
     """Losses and contributions of a batch; UnsupportedError if the pass is not the proven one."""
     return measured_pass(job, x, y, proven)[0]
 
 
-def measured_pass(job: Job, x: Tensor, y: Tensor, proven: Proven) -> tuple[Passed, int]:
+def measured_pass(job: Job, x: Inputs, y: Tensor, proven: Proven) -> tuple[Passed, int]:
     """The same, and how many numbers were in memory for the records between the passes."""
     with changes_undone(job.layers):
         losses, tape = _followed(job, x, y, proven)
@@ -53,25 +54,25 @@ def measured_pass(job: Job, x: Tensor, y: Tensor, proven: Proven) -> tuple[Passe
     return (losses.detach(), found), held
 
 
-def rules_losses(job: Job, x: Tensor, y: Tensor, proven: Proven) -> Tensor:
+def rules_losses(job: Job, x: Inputs, y: Tensor, proven: Proven) -> Tensor:
     """The losses alone, of a pass that is the proven one."""
     with changes_undone(job.layers):
         losses, _ = _followed(job, x, y, proven)
     return losses.detach()
 
 
-def proven_pass(job: Job, x: Tensor, y: Tensor, *, channels_last: bool) -> Proven:
+def proven_pass(job: Job, x: Inputs, y: Tensor, *, channels_last: bool) -> Proven:
     """The pass over records like these, proven; UnsupportedError if it cannot be."""
 
     def traced(count: int) -> tuple[Tensor, Tracer]:
-        inputs = (x[:count].detach(), y[:count].detach())
+        given, targets = x[:count].detach(), y[:count].detach()
         with changes_undone(job.layers):
-            watch = Tracer(job.own, job.trained, inputs)
-            losses, _ = taped(job, *inputs, watch, channels_last=channels_last)
+            watch = Tracer(job.own, job.trained, (*parts_of(given), targets))
+            losses, _ = taped(job, given, targets, watch, channels_last=channels_last)
         return losses, watch
 
     (losses, one), (_, other) = traced(len(x)), traced(len(x) - 1)
-    program, places = prove(one, other, (len(x), len(x) - 1), inputs=2)
+    program, places = prove(one, other, (len(x), len(x) - 1), inputs=len(parts_of(x)) + 1)
     place = places.get(one.reference(losses))
     if isinstance(place, Mixed):
         raise UnsupportedError(place.reason)
@@ -80,11 +81,11 @@ def proven_pass(job: Job, x: Tensor, y: Tensor, *, channels_last: bool) -> Prove
     return Proven(program, channels_last)
 
 
-def _followed(job: Job, x: Tensor, y: Tensor, proven: Proven) -> tuple[Tensor, Tape]:
+def _followed(job: Job, x: Inputs, y: Tensor, proven: Proven) -> tuple[Tensor, Tape]:
     """A pass that is compared with the proven one."""
-    inputs = (x.detach(), y.detach())
-    watch = Follower(job.own, job.trained, inputs, proven.program, x.shape[0])
-    losses, tape = taped(job, *inputs, watch, channels_last=proven.channels_last)
+    given, targets = x.detach(), y.detach()
+    watch = Follower(job.own, job.trained, (*parts_of(given), targets), proven.program, x.shape[0])
+    losses, tape = taped(job, given, targets, watch, channels_last=proven.channels_last)
     watch.ended()
     if not all(call.unchanged for call in tape.calls):
         raise UnsupportedError("a layer's input is changed in place afterwards")
@@ -92,11 +93,11 @@ def _followed(job: Job, x: Tensor, y: Tensor, proven: Proven) -> tuple[Tensor, T
     return losses, tape
 
 
-def taped(job: Job, x: Tensor, y: Tensor, watch: Watcher, *, channels_last: bool) -> tuple[Tensor, Tape]:
+def taped(job: Job, x: Inputs, y: Tensor, watch: Watcher, *, channels_last: bool) -> tuple[Tensor, Tape]:
     """The losses of one forward pass whose calls `watch` is told of, and the tape with the calls on parameters."""
     batch, tape = x.shape[0], Tape(RULES, watch, channels_last=channels_last)
     with torch.enable_grad(), disable_saved_tensors_hooks("hooks on saved tensors are not watched"), tape:
-        losses = one_loss_per_record(job.loss_fn(job.model(x), y), batch)
+        losses = one_loss_per_record(job.loss_fn(call(job.model, x), y), batch)
     if tape.ended is not None:
         raise tape.ended
     return losses, tape

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fedfdp.core import ranges
 from fedfdp.core.errors import SettingError
+from fedfdp.core.trees import Inputs, apart
 from fedfdp.core.weights import Shapes
 from fedfdp.native.allocator import tune_allocator
 from fedfdp.privacy.clipping.bounded import Wanted, bounded, wanted
@@ -48,7 +49,7 @@ class ClippedSum:
 def clipped_sum(
     model: nn.Module,
     loss_fn: LossFn,
-    x: Tensor,
+    x: Inputs,
     y: Tensor,
     *,
     clip: float | Tensor,
@@ -58,15 +59,16 @@ def clipped_sum(
 ) -> ClippedSum:
     """Sum of per-record gradients, each times a coefficient that keeps its norm within `clip`.
 
-    `loss_fn(output, y)` gives one loss per record. `coefficient(loss, norm)` says what is wanted for one record
-    (default min(1, clip/norm)); it cannot see other records (`bounded.wanted`), and is cut to the bound. `clip` is one
-    bound, or one per record. `sizes` says that the records come from several groups, one after the other: each gradient
-    then has a leading dimension with every group's own sum. At most `chunk` records are processed at a time, to the
-    same result.
+    `x` is a tensor, or a `Tree` of several inputs. `loss_fn(output, y)` gives one loss per record. What is wanted for
+    one record is `coefficient(loss, norm)` (default min(1, clip/norm)); it cannot see other records (`bounded.wanted`),
+    and is cut to the bound. `clip` is one bound, or one per record. `sizes` says that the records come from several
+    groups, one after the other: each gradient then has a leading dimension with every group's own sum. At most `chunk`
+    records are processed at a time, to the same result.
     """
     tune_allocator()
     _whole_precision(x.device.type)
     job = Job(model, loss_fn, trainable(model))
+    x = apart(x)
     batch = x.shape[0]  # a tensor's own len takes several times as long
     clips, groups = _clips(clip, x), _groups(sizes, batch)
     sums = Sums(job.params, len(groups))
@@ -76,7 +78,7 @@ def clipped_sum(
     step = records_at_a_time(chunk, plan, job)
     alone = vmap_or_loop_pass if plan.how == "vmap" else loop_pass
     for start, stop, (losses, contributions) in in_chunks(plan, job, x, y, step, together=rules_pass, alone=alone):
-        rows = losses.shape[0]  # 2 where a single record was passed twice, see `in_chunks`
+        rows = losses.shape[0]  # more where a single record was passed in copies, see `in_chunks`
         norms, slack = total_norms(contributions, rows, losses)
         limits = clips if stop - start == batch or not clips.dim() else clips[start:stop]
         c, bad = bounded(wanted(coefficient, losses, norms), losses, norms, slack, limits)
@@ -110,17 +112,18 @@ def _add_up(contributions: list[Contribution], sums: Sums, c: Tensor, bad: Tenso
     return dropped
 
 
-def record_losses(model: nn.Module, loss_fn: LossFn, x: Tensor, y: Tensor) -> Tensor:
+def record_losses(model: nn.Module, loss_fn: LossFn, x: Inputs, y: Tensor) -> Tensor:
     """One loss per record, (B,), that reads no other record: all at once where that was proven, else one by one."""
     params = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not len(x):
-        return x.new_zeros(0, dtype=next(iter(params.values())).dtype)
+        return torch.zeros(0, dtype=next(iter(params.values())).dtype, device=x.device)
     job = Job(model, loss_fn, params)
+    x = apart(x)
     parts = in_chunks(plan_for(job, x, y), job, x, y, 512, together=rules_losses, alone=loop_losses)
     return torch.cat([losses[: stop - start] for start, stop, losses in parts])
 
 
-def _clips(clip: float | Tensor, x: Tensor) -> Tensor:
+def _clips(clip: float | Tensor, x: Inputs) -> Tensor:
     if isinstance(clip, Tensor) and clip.dim():
         if clip.shape != x.shape[:1]:
             raise SettingError("clip", tuple(clip.shape), f"must be one number, or one for each of {len(x)} records")

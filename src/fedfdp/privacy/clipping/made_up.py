@@ -11,15 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedfdp.core.trees import Inputs, each, parts_of
 from fedfdp.privacy.clipping.job import Job
 from fedfdp.privacy.clipping.one_by_one import loop_losses
 
 RECORDS = 4  # a pass is traced with so many, and with one fewer
 
-Batch = tuple[Tensor, Tensor]
+Batch = tuple[Inputs, Tensor]
 
 
-def records_for(job: Job, x: Tensor, y: Tensor) -> Batch:
+def records_for(job: Job, x: Inputs, y: Tensor) -> Batch:
     """Made-up records like these, or a few of the real ones if the model fails on those."""
     made, real = _made_up(x, y), _few(x, y)
     try:
@@ -29,14 +30,14 @@ def records_for(job: Job, x: Tensor, y: Tensor) -> Batch:
     return made if bool(losses.isfinite().all()) else real
 
 
-def _few(x: Tensor, y: Tensor) -> Batch:
+def _few(x: Inputs, y: Tensor) -> Batch:
     """A few records of the batch, finite ones."""
-    usable = [i for i in range(min(len(x), 8 * RECORDS)) if not x.is_floating_point() or bool(x[i].isfinite().all())]
+    usable = [i for i in range(min(len(x), 8 * RECORDS)) if all(bool(part[i].isfinite().all()) for part in parts_of(x))]
     chosen = [*usable, *[0] * RECORDS][:RECORDS]
-    return x[chosen].nan_to_num() if x.is_floating_point() else x[chosen], y[chosen]
+    return each(x[chosen], lambda part: part.nan_to_num() if part.is_floating_point() else part), y[chosen]
 
 
-def _made_up(x: Tensor, y: Tensor) -> Batch:
+def _made_up(x: Inputs, y: Tensor) -> Batch:
     """Random records of the same shape: values that real records share could hide that one depends on another."""
     chance = np.random.default_rng(0)
 
@@ -49,7 +50,7 @@ def _made_up(x: Tensor, y: Tensor) -> Batch:
         picked = torch.from_numpy(np.asarray(chance.integers(max(1, len(values)), size=shape))).to(values.device)
         return values.gather(0, picked) if values.numel() else values.new_zeros(shape)
 
-    return like(x), like(y)
+    return each(x, like), like(y)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 from torch.overrides import TorchFunctionMode
 
+from fedfdp.core.trees import Inputs, arguments_of, call, like, parts_of
 from fedfdp.privacy.clipping.contributions import Contribution, Stored
 from fedfdp.privacy.clipping.job import Job, one_loss_per_record
 from fedfdp.privacy.clipping.proof.calls import Arguments, Function, Keywords, name_of
@@ -27,7 +28,7 @@ class _Clean(TorchFunctionMode):
     """New memory holds zeros, not what other records left there.
 
     With `vectorised`, functions that reach past a tensor into its memory are refused: under torch.func that memory
-    holds all records.
+    holds all records. So are those that say themselves how they are vectorised: such a rule is given all records.
     """
 
     def __init__(self, *, vectorised: bool = False) -> None:
@@ -40,16 +41,25 @@ class _Clean(TorchFunctionMode):
         name = name_of(func)
         if self._vectorised and name in _INTO_MEMORY:
             raise RuntimeError(f"{name} reaches past the record")
+        if self._vectorised and (name.startswith("torch._ops.") or _has_a_rule(args)):
+            raise RuntimeError(f"{name} is vectorised by a rule of its own")
         result = func(*args, **(kwargs or {}))
         return result.zero_() if name in UNWRITTEN and isinstance(result, Tensor) else result
 
 
-def vmap_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution]]:
+def _has_a_rule(args: Arguments) -> bool:
+    """Whether it is a function with a backward pass of its own that also has its own way to be vectorised."""
+    kind, plain = args[0] if args else None, torch.autograd.Function
+    return isinstance(kind, type) and issubclass(kind, plain) and kind.vmap is not plain.vmap
+
+
+def vmap_pass(job: Job, x: Inputs, y: Tensor) -> tuple[Tensor, list[Contribution]]:
     """Losses and gradients of all records at once, through torch.func's vectorised gradient."""
     buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}
 
-    def loss(weights: dict[str, Tensor], record: Tensor, target: Tensor) -> Tensor:
-        output = functional_call(job.model, {**weights, **buffers}, (record[None],))
+    def loss(weights: dict[str, Tensor], record: tuple[Tensor, ...], target: Tensor) -> Tensor:
+        alone = arguments_of(like(x, [part[None] for part in record]))
+        output = functional_call(job.model, {**weights, **buffers}, *alone)
         return one_loss_per_record(job.loss_fn(output, target[None]), 1)[0]
 
     weights = {name: parameter.detach() for name, parameter in job.params.items()}
@@ -57,11 +67,11 @@ def vmap_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution
     with changes_undone(job.layers), warnings.catch_warnings(), _Clean(vectorised=True):
         # vmap runs operations without a batched form in a loop. `plan.py` has logged that this model is slower.
         warnings.filterwarnings("ignore", message="There is a performance drop")
-        grads, losses = each(weights, x.detach(), y)
+        grads, losses = each(weights, parts_of(x.detach()), y)
     return losses.detach(), [Stored(name, rows.detach()) for name, rows in grads.items()]
 
 
-def loop_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution]]:
+def loop_pass(job: Job, x: Inputs, y: Tensor) -> tuple[Tensor, list[Contribution]]:
     """Losses and gradients record by record through plain autograd: works for every model that trains at all."""
     stores = {name: torch.zeros(len(x), *p.shape, dtype=p.dtype, device=p.device) for name, p in job.params.items()}
     losses = []
@@ -69,23 +79,24 @@ def loop_pass(job: Job, x: Tensor, y: Tensor) -> tuple[Tensor, list[Contribution
         weights = {name: parameter.detach().requires_grad_() for name, parameter in job.params.items()}
         buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}
         with changes_undone(job.layers), torch.enable_grad(), _Clean():
-            output = functional_call(job.model, {**weights, **buffers}, (x[i : i + 1].detach().clone(),))
+            output = functional_call(job.model, {**weights, **buffers}, *arguments_of(x[i : i + 1].detach().clone()))
             loss = one_loss_per_record(job.loss_fn(output, y[i : i + 1].clone()), 1)[0]
         losses.append(loss.detach())
         if loss.requires_grad:
             grads = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
             for store, grad in zip(stores.values(), grads, strict=True):
                 if grad is not None:
-                    store[i] = grad
+                    store[i] = grad.to_dense() if grad.is_sparse else grad
     return torch.stack(losses), [Stored(name, rows) for name, rows in stores.items()]
 
 
-def loop_losses(job: Job, x: Tensor, y: Tensor) -> Tensor:
+def loop_losses(job: Job, x: Inputs, y: Tensor) -> Tensor:
     """One loss per record, each in a pass of its own."""
     losses = []
     for i in _with_draws_of_their_own(len(x)):
         with changes_undone(job.layers), torch.no_grad(), _Clean():
-            losses.append(one_loss_per_record(job.loss_fn(job.model(x[i : i + 1].clone()), y[i : i + 1].clone()), 1))
+            output = call(job.model, x[i : i + 1].clone())
+            losses.append(one_loss_per_record(job.loss_fn(output, y[i : i + 1].clone()), 1))
     return torch.cat(losses)
 
 

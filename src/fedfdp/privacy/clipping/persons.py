@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from fedfdp.core.trees import Inputs
 from fedfdp.privacy.clipping.bounded import Wanted
 from fedfdp.privacy.clipping.job import LossFn, one_loss_per_record
 from fedfdp.privacy.clipping.kernel import ClippedSum, clipped_sum
@@ -21,15 +22,15 @@ class Together(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, x: Tensor) -> Tensor:
-        output: Tensor = self.model(x.flatten(0, 1))
-        return output
+    def forward(self, *given: Tensor, **named: Tensor) -> object:
+        flat = {name: x.flatten(0, 1) for name, x in named.items()}
+        return self.model(*[x.flatten(0, 1) for x in given], **flat)
 
 
 def clipped_by_person(
     together: Together,
     loss_fn: LossFn,
-    x: Tensor,
+    x: Inputs,
     y: Tensor,
     counts: Tensor,
     *,

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from fedfdp.core.trees import Inputs
 from fedfdp.privacy.clipping.groups import as_matrix
 from fedfdp.privacy.clipping.job import Job
 from fedfdp.privacy.clipping.plan import examine
@@ -26,7 +27,7 @@ class LayerReport:
     advice: str = ""
 
 
-def check_model(model: nn.Module, x: Tensor) -> list[LayerReport]:
+def check_model(model: nn.Module, x: Inputs) -> list[LayerReport]:
     """A report on every layer with parameters or a fault; `x` is an example batch, two records or more."""
     faults = {name: fault_of(layer) for name, layer in model.named_modules()}
     frozen = not any(parameter.requires_grad for parameter in model.parameters())
@@ -46,7 +47,7 @@ def _reports(model: nn.Module, faults: dict[str, Fault | None], reason: str) -> 
             yield LayerReport(name, kind, "fallback" if reason else "fast", reason)
 
 
-def _reason(model: nn.Module, x: Tensor) -> str:
+def _reason(model: nn.Module, x: Inputs) -> str:
     """Why the model does not go by the rules; empty where it does. The loss is the squared norm of the output."""
 
     def size(output: Tensor, _: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from pathlib import Path
 from fedfdp.privacy.accounting.events import Adjacency, Event, History, contains
 from fedfdp.privacy.ledger.file import Entry, LedgerFile
 from fedfdp.privacy.ledger.ledger import Ledger, ledger_of, open_ledgers
+from fedfdp.privacy.ledger.periods import Dates
 
 
 class LedgerBook(AbstractContextManager["LedgerBook"]):
@@ -27,6 +28,7 @@ class LedgerBook(AbstractContextManager["LedgerBook"]):
         accountant: str = "pld",
         expects: Sequence[Event] = (),
         sync: bool = True,
+        dates: Dates | None = None,
     ) -> "LedgerBook":
         """Begins or resumes the file (None: in memory). A file of other data, config, clients or budgets is refused.
 
@@ -34,10 +36,12 @@ class LedgerBook(AbstractContextManager["LedgerBook"]):
         order by it, once and for all, when the file is begun. Without it the first charge fixes the order.
         sync=False is for simulations: charges survive a crash of the process, and a power failure only after `sync()`.
         Call it before anything that came of a charge is written.
+        `dates` is for the book of one client: its charges are dated, and fit a calendar period's limit too.
         """
         ledgers, file = open_ledgers(
-            path, budgets, data=data, config=config, delta=delta, accountant=accountant, expects=expects, sync=sync
-        )
+            path, budgets, data=data, config=config, delta=delta, accountant=accountant, expects=expects, sync=sync,
+            dates=dates,
+        )  # fmt: skip
         return cls(ledgers, file)
 
     def ledger(self, client: str) -> Ledger:

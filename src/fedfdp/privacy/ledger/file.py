@@ -24,6 +24,8 @@ class Entry:
     attempt: int
     request: str  # the digest of what was asked, and at which price
     events: tuple[Event, ...]
+    run: str = ""  # for whom, where the ledger serves many runs
+    date: str = ""  # in UTC; empty where no dates are kept
 
 
 class LedgerFile:
@@ -52,7 +54,8 @@ class LedgerFile:
 
     def write(self, entry: Entry) -> None:
         if self._journal is not None:
-            self._journal.append({**vars(entry), "events": _lists(entry.events)})
+            known = {name: value for name, value in vars(entry).items() if value != "" or name == "request"}
+            self._journal.append({**known, "events": _lists(entry.events)})
 
     def entries(self) -> Iterator[Entry]:
         if self._journal is None:
@@ -93,7 +96,8 @@ def _events(lists: Sequence[tuple[float, list[float], int]]) -> tuple[Event, ...
 
 def entry_of(line: Line) -> Entry:
     """A line of the file as a charge."""
-    return Entry(line["client"], line["round"], line["attempt"], line["request"], _events(line["events"]))
+    what = line["client"], line["round"], line["attempt"], line["request"], _events(line["events"])
+    return Entry(*what, run=line.get("run", ""), date=line.get("date", ""))
 
 
 def _fingerprint(value: object) -> str:

@@ -6,6 +6,7 @@ A ledger never gives anything back, and never trusts who asks: the budget is che
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from fedfdp.core.errors import BudgetError, RunError, SettingError, nearest
 from fedfdp.privacy.accounting.events import Adjacency, Event, History, history_of, merge
 from fedfdp.privacy.ledger.allowance import Allowance, Allowances
 from fedfdp.privacy.ledger.file import Entry, LedgerFile, header_of
+from fedfdp.privacy.ledger.periods import Dates
 
 BEFORE = -1  # the round of what is released before the first
 _DIGEST = 16
@@ -30,8 +32,16 @@ class Ledger(AbstractContextManager["Ledger"]):
     price.
     """
 
-    def __init__(self, client: str, budget: float | None, allowances: Allowances, file: LedgerFile) -> None:
-        self.client, self.budget = client, budget
+    def __init__(
+        self,
+        client: str,
+        budget: float | None,
+        allowances: Allowances,
+        file: LedgerFile,
+        dates: Dates | None = None,
+    ) -> None:
+        self.client, self.budget, self.dates = client, budget, dates
+        self.run = ""  # written with every charge: for whom it is
         self.history: History = ()
         self.price: History = ()  # of the first round
         self._first: History = ()  # the first charge, which may come before the first round
@@ -72,8 +82,25 @@ class Ledger(AbstractContextManager["Ledger"]):
 
     def afford(self, events: Sequence[Event]) -> bool:
         """Whether a new charge of these events fits the budget. A replay is free: `charge` tells which is one."""
-        step = _history(tuple(events))
-        return self._allowance(step).affords(self.history, step)
+        return not self.short_of(events)
+
+    def short_of(self, events: Sequence[Event]) -> str:
+        """Which budget does not allow a new charge of these events, in words; empty if all do."""
+        step, date = _history(tuple(events)), self.today()
+        if not self._allowance(step).affords(self.history, step):
+            return f"epsilon = {self.budget:g}"
+        return "" if self.dates is None or self._in_time(step, date) else self.dates.in_words(date)
+
+    def today(self) -> str:
+        """The date of a charge that is made now; empty where no dates are kept."""
+        return self.dates.today() if self.dates else ""
+
+    def _in_time(self, step: History, date: str) -> bool:
+        """Whether it fits what the calendar period of that date may cost; always if there is no such limit."""
+        if self.dates is None or self.dates.limit is None:
+            return True
+        allowance = self._allowances.of(self.dates.limit.epsilon, self._first or step)
+        return allowance.affords(self.dates.spent(date), step)
 
     def takes(self, events: Sequence[Event]) -> bool:
         """Whether this ledger accepts a round of this price. `afford` says whether the budget has room for it."""
@@ -115,10 +142,31 @@ class Ledger(AbstractContextManager["Ledger"]):
                 f"client {self.client!r}: round {round} does not fit epsilon = {self.budget:g} "
                 f"({spent:.4g} spent); the client sits out, or its owner raises the budget"
             )
-        entry = Entry(self.client, round, len(before) // _DIGEST, digest.hex(), events)
+        date = self.today()
+        if self.dates is not None and not self._in_time(step, date):
+            limit = self.dates.in_words(date)
+            raise BudgetError(f"client {self.client!r}: round {round} does not fit {limit}; the client sits out")
+        entry = Entry(self.client, round, len(before) // _DIGEST, digest.hex(), events, self.run, date)
         self._file.write(entry)
         self.restore(entry)
         return entry.attempt
+
+    def adopt(self, entry: Entry) -> None:
+        """Counts a charge that is not in the file: another copy of it has it, or it may have been made.
+
+        No budget is asked: what was spent was spent.
+        """
+        number = len(self._attempts.get(entry.round, b"")) // _DIGEST
+        mine = replace(entry, client=self.client, attempt=number)
+        self._file.write(mine)
+        self.restore(mine)
+
+    def most(self, events: Sequence[Event]) -> int:
+        """How many charges of these events fit after all that was spent."""
+        step = _history(tuple(events))
+        allowance = self._allowance(step)
+        assert allowance.budget is not None
+        return allowance.accountant.max_count(self.history, step, allowance.budget, allowance.delta)
 
     def epsilon(self, adjacency: Adjacency = "zero-out") -> float:
         """What may be claimed, exact: what was spent, or under a filter the budget, however little of it was used.
@@ -153,6 +201,8 @@ class Ledger(AbstractContextManager["Ledger"]):
         step = _history(entry.events)
         self._first = self._first or step
         self.history = _together(self.history, step)
+        if self.dates is not None:
+            self.dates.count(entry.date, step)
         if entry.round != BEFORE:
             self.price = self.price or step
         before = self._attempts.get(entry.round, b"")
@@ -174,11 +224,12 @@ def open_ledgers(
     accountant: str,
     expects: Sequence[Event],
     sync: bool,
+    dates: Dates | None = None,
 ) -> tuple[dict[str, Ledger], LedgerFile]:
     """The ledgers of these clients in one file, with all that was charged to them; see `LedgerBook.open`."""
     allowances = Allowances(accountant, delta, budgets.values())  # refuses settings before there is a file
     file = LedgerFile.open(path, sync=sync)
-    ledgers = {client: Ledger(client, budget, allowances, file) for client, budget in budgets.items()}
+    ledgers = {client: Ledger(client, budget, allowances, file, dates) for client, budget in budgets.items()}
     header = header_of(budgets, data=data, config=config, delta=delta, accountant=accountant)
     try:
         for entry in file.recover(header, expects if allowances.accountant.adaptive else ()):

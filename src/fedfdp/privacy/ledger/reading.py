@@ -1,12 +1,13 @@
 """A ledger's file, read by whoever wants to know what was spent: every line checked, nothing written, no lock taken."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedfdp.core.errors import RunError
 from fedfdp.privacy.accounting.events import History, history_of, merge
-from fedfdp.privacy.ledger.file import entry_of
+from fedfdp.privacy.ledger.file import Entry, entry_of
 from fedfdp.privacy.ledger.journal import Journal, Line, head_of
 
 
@@ -32,8 +33,11 @@ class Charges:
         return float(found) if isinstance(found, int | float) else None
 
 
-def read_ledger(path: Path) -> Charges:
-    """All charges so far, those of a run that goes on too. A file that was cut or edited is refused."""
+def read_ledger(path: Path, each: Callable[[Entry], object] | None = None) -> Charges:
+    """All charges so far, those of a run that goes on too. A file that was cut or edited is refused.
+
+    `each` is called with every charge, in order.
+    """
     if not path.is_file() or not path.stat().st_size:
         raise RunError(f"{path}: there is no ledger; give a run's or a node's folder")
     try:
@@ -50,6 +54,8 @@ def read_ledger(path: Path) -> Charges:
     try:
         for line in journal.recover({}):
             entry = entry_of(line)
+            if each is not None:
+                each(entry)
             histories[entry.client] = merge(histories.get(entry.client, ()), history_of(entry.events))
         return Charges(journal.header, histories)
     finally:

@@ -21,7 +21,7 @@ drawings.summary = (run) => {
     cards = [];
   const card = (name, value, small) =>
     cards.push(el("div", {}, el("dt", {}, name), el("dd", {}, value, small ? el("small", {}, small) : null)));
-  const lead = shownIn("line", run.task),
+  const lead = shownIn("line", run.task).filter((one) => known(r[one.name])),
     beside = shownIn("result", run.task).filter((one) => known(r[one.name]));
   for (const metric of Object.values(metrics).filter((one) => lead.includes(one) || beside.includes(one))) {
     const ends = (metric.interval || []).map((name) => r[name]),

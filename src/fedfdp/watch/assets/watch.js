@@ -81,7 +81,8 @@ async function send(address) {
 // What a run reached so far, what it has spent, and how fast it goes.
 function showCards(run) {
   const at = (name) => last(run.history[name] || []),
-    rows = shownIn("line", run.task).map((metric) => [
+    reached = shownIn("line", run.task).filter((metric) => known(at(metric.name))),
+    rows = reached.map((metric) => [
       told(metric.title, [run]),
       form[metric.form](at(metric.name)),
       told(metric.about, [run]),

@@ -10,6 +10,7 @@ from fedfdp.privacy.clipping.proof.conditions import (
     Condition,
     always,
     records_first,
+    repeats_all_alike,
     rolls_within_records,
     scatters_within_records,
     triangle_within_records,
@@ -106,6 +107,7 @@ _JUDGED: dict[str, Condition] = {
     **{name: always for names in _LISTS for name in names.split()},
     **dict.fromkeys(_OVER_PLACES.split(), records_first),
     **{name_of(function): met for rule, met in REGISTERED for function in rule.functions},
+    "repeat_interleave": repeats_all_alike,
     "roll": rolls_within_records,
     "tril": triangle_within_records,
     "triu": triangle_within_records,
@@ -118,6 +120,9 @@ _JUDGED: dict[str, Condition] = {
 # By elements: each argument is broadcast to the result, so that one with a copy for every record does no harm.
 _NOT_BROADCAST = _named("fill masked_fill polygamma prelu zero")
 POINTWISE = frozenset(f"{name}{end}" for name in _named(_POINTWISE) - _NOT_BROADCAST for end in ("", "_"))
+# The same for a trial: where the result keeps its records follows from the arguments, whatever the numbers show.
+ELEMENTWISE = frozenset(f"{name}{end}" for name in _named(_POINTWISE + _DRAWN) for end in ("", "_"))
+CREATED = _named(_CREATED)
 # They go through time, where large numbers make rounding grow: a trial has numbers of usual size, and no ε to find.
 THROUGH_TIME = _named("gru lstm rnn_relu rnn_tanh")
 # Done again they would give other numbers.

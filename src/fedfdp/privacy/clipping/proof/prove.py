@@ -19,7 +19,8 @@ from fedfdp.privacy.clipping.proof.calls import (
     references,
     same_numbers,
 )
-from fedfdp.privacy.clipping.proof.functions import SHAPE_ONLY, UNREPEATABLE, condition
+from fedfdp.privacy.clipping.proof.conditions import shaped_by_numbers
+from fedfdp.privacy.clipping.proof.functions import CREATED, ELEMENTWISE, SHAPE_ONLY, UNREPEATABLE, condition
 from fedfdp.privacy.clipping.proof.places import Meeting, Mixed, Order, Place, Reference, Rows
 from fedfdp.privacy.clipping.proof.steps import step_of
 from fedfdp.privacy.clipping.proof.tracer import Tracer
@@ -178,6 +179,7 @@ class _Proof:
             with_records = [reference for reference in with_records if isinstance(self.places.get(reference), Mixed)]
         if not with_records and not _grows(key) and not _grows(expected):
             return [None] * len(expected)
+        self._require_known_shape(call, key, name, read)
         if mixed := next((p for r in with_records if isinstance(p := self.places.get(r), Mixed)), None):
             return [mixed] * len(expected)
         if name == "arange" and expected == ((Size(0, 1),),) and _counts(self.one.samples[call.made[0]]):
@@ -194,12 +196,33 @@ class _Proof:
             # No number of a record is read: what the records share, such as a line of a table made for all of them.
             place = None if tried.is_fixed() else Mixed(f"{name}: depends on how many records there are")
             return [place] * len(expected)
+        ends = self._aligned(read) if name in ELEMENTWISE else set()
+        if len(ends) > 1:
+            return [Mixed(f"{name}: its arguments keep records in different places")] * len(expected)
+        sure = name not in SHAPE_ONLY and any(reference in self.touched for reference in read)
         same = self._same_trial(call, key, expected, read)
         if same is None:
-            return tried.places(expected)
-        if same not in self._tried:
-            self._tried[same] = tried.places(expected)
-        return self._tried[same]
+            return tried.places(expected, *ends, sure=sure)
+        known = (same, frozenset(ends), sure)
+        if known not in self._tried:
+            self._tried[known] = tried.places(expected, *ends, sure=sure)
+        return self._tried[known]
+
+    def _aligned(self, read: list[Reference]) -> set[Rows]:
+        """Where arguments with numbers of records keep these, with dimensions counted from the end, as broadcast."""
+        rows = {r: place for r in read if isinstance(place := self.places.get(r), Rows)}
+        ends = {r: place._replace(dim=place.dim - self.one.samples[r].dim()) for r, place in rows.items()}
+        return {place for r, place in ends.items() if r in self.touched} or set([*ends.values()][:1])
+
+    def _require_known_shape(self, call: TracedCall, key: Key, name: str, read: list[Reference]) -> None:
+        """Raises where numbers of records may decide how large a result is: the model sees that, and may act on it."""
+        if not any(reference in self.touched for reference in read):
+            return
+        if condition(name) is None or (name in CREATED and name not in SHAPE_ONLY):
+            raise UnsupportedError(f"{name}: not known to keep records apart")
+        later = [self.one.samples[r] for r in references(key[1:]) if r in self.touched]
+        if shaped_by_numbers(name, call, [] if name in ELEMENTWISE else later):
+            raise UnsupportedError(f"{name}: its result is as large as numbers of records say")
 
     def _same_trial(self, call: TracedCall, key: Key, expected: tuple[Shape, ...], read: list[Reference]) -> object:
         """What a trial of the call depends on; None where that includes numbers of a constant."""

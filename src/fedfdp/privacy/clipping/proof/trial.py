@@ -37,8 +37,12 @@ class Trial:
     key: Key
     read: Mapping[Reference, tuple[Tensor, Place]]
 
-    def places(self, expected: tuple[Shape, ...]) -> list[Place]:
-        """Where each result, of these shapes, keeps its records. Mixed: no division into records fits every trial."""
+    def places(self, expected: tuple[Shape, ...], end: Rows | None = None, *, sure: bool) -> list[Place]:
+        """Where each result, of these shapes, keeps its records. Mixed: no division into records fits every trial.
+
+        `end` is the place, counted from the last dimension, if it is known from elsewhere. If it is not and the result
+        must be `sure`, two divisions that fit are none: of equal numbers nobody can say whose they are.
+        """
         bad = Mixed(f"{name_of(self.call.func)}: what it gives for a record depends on the other records")
         size = sum(math.prod(s.each if isinstance(s, Size) else s for s in shape) for shape in expected)
         fitting: list[list[Rows]] | None = None
@@ -46,15 +50,19 @@ class Trial:
             results = self._results(number)
             if isinstance(results, Mixed):
                 return [results] * len(expected)
-            whole, alone = results
+            whole, alone, spoilt = results
             if len(whole) != len(expected):
                 return [bad] * len(expected)
             here = [list(_fits(i, shape, whole, alone)) for i, shape in enumerate(expected)]
+            here = [[p for p in fits if _survives(p, i, whole, spoilt)] for i, fits in enumerate(here)]
             fitting = (
                 here if fitting is None else [[p for p in a if p in b] for a, b in zip(fitting, here, strict=True)]
             )
         assert fitting is not None
-        return [places[0] if places else bad for places in fitting]
+        if end is not None:
+            known = [end._replace(dim=end.dim + len(shape)) for shape in expected]
+            fitting = [[place] if place in places else [] for place, places in zip(known, fitting, strict=True)]
+        return [places[0] if len(places) == 1 or (places and not sure) else bad for places in fitting]
 
     def is_fixed(self) -> bool:
         """Whether the call gives the same for any number of records that are all alike: what they share, then."""
@@ -73,8 +81,11 @@ class Trial:
             return all(a.shape == b.shape and _close(a, b) for a, b in zip(one, many, strict=True))
         return False
 
-    def _results(self, number: int) -> tuple[list[Tensor], list[list[Tensor]]] | Mixed:
-        """The results for many records and for some of them alone, on random numbers that the function accepts."""
+    def _results(self, number: int) -> tuple[list[Tensor], list[list[Tensor]], dict[int, list[Tensor]]] | Mixed:
+        """The results for many records and for some of them alone, on random numbers that the function accepts.
+
+        Then, by record, those for many where all others are NaN: however small a dependence on them is, that shows it.
+        """
         chance = np.random.default_rng(number)
         error: Exception | None = None
         large = any(sample.numel() > LARGE for sample, _ in self.read.values() if sample.is_floating_point())
@@ -87,7 +98,8 @@ class Trial:
                 whole = self._run(MANY, values)
                 if not _mostly_numbers(whole):
                     continue
-                return whole, [self._run(1, self._alone(values, record)) for record in ALONE]
+                alone = [self._run(1, self._alone(values, record)) for record in ALONE]
+                return whole, alone, {} if number else self._spoilt(values)
             except Exception as refused:  # a function may refuse numbers outside its domain: others may do
                 error = refused
         reason = str(error).strip().partition("\n")[0] if error else "no numbers to judge it by"
@@ -130,6 +142,17 @@ class Trial:
             return place.take(value, MANY, record) if isinstance(place, Rows) else value
 
         return {reference: part(reference, value) for reference, value in values.items()}
+
+    def _spoilt(self, values: Values) -> dict[int, list[Tensor]]:
+        """The results for many records of which all but one are NaN, by that one; none where NaN is not accepted."""
+        found = {}
+        for record in (0, MANY - 1):
+            only = {r: _spoil(v, p, record) if isinstance(p := self.read[r][1], Rows) else v for r, v in values.items()}
+            try:
+                found[record] = self._run(MANY, only)
+            except Exception:  # outside the function's domain
+                continue
+        return found
 
     def _run(self, batch: int, values: Values) -> list[Tensor]:
         """The results of the call on these values, then the arguments that it changed."""
@@ -177,6 +200,24 @@ def _fits(index: int, shape: Shape, whole: list[Tensor], alone: list[list[Tensor
         )
         if all(part.shape == right.shape and _close(part, right) for part, right in parts):
             yield rows
+
+
+def _spoil(value: Tensor, place: Rows, record: int) -> Tensor:
+    """The tensor with NaN in the place of all records but one; whole numbers stay."""
+    if not value.is_floating_point() and not value.is_complex():
+        return value
+    mine = torch.zeros(value.shape, dtype=torch.bool, device=value.device)
+    left, right = value.shape[: place.dim], value.shape[place.dim + 1 :]
+    mine.view(*left, place.before, MANY, place.after, *right).select(place.dim + 1, record).fill_(True)
+    return value.masked_fill(~mine, torch.nan)
+
+
+def _survives(place: Rows, index: int, whole: list[Tensor], spoilt: Mapping[int, list[Tensor]]) -> bool:
+    """Whether a record's part of a result is the same where all other records are NaN."""
+    return all(
+        _close(place.take(results[index], MANY, record), place.take(whole[index], MANY, record))
+        for record, results in spoilt.items()
+    )
 
 
 def _close(one: Tensor, other: Tensor) -> bool:

@@ -1,0 +1,56 @@
+"""Models that give a dict, a tuple or an object, of which one entry is the output that counts. Reads no record."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fedfdp.core.errors import SettingError
+from fedfdp.models.losses import LossFunction
+
+USUAL = "logits"  # what libraries of models call it
+
+
+@dataclass(frozen=True)
+class Unwrapped:
+    """A loss of one entry of what a model gives."""
+
+    loss: LossFunction
+    output: str
+
+    def __call__(self, given: object, y: Tensor) -> Tensor:
+        """One loss per record."""
+        return self.loss(unwrapped(given, self.output), y)
+
+
+def unwrapped(given: Any, output: str | None) -> Tensor:
+    """The entry that counts; what the model gives itself where there is no name of one."""
+    if output is None:
+        return given  # type: ignore[no-any-return]
+    if isinstance(given, Mapping):
+        return given[output]  # type: ignore[no-any-return]
+    return given[int(output)] if output.isdecimal() else getattr(given, output)  # type: ignore[no-any-return]
+
+
+def entry_of(given: Any, wanted: str | None, model: str) -> str | None:
+    """The name of the entry that counts: the one that was declared, or `logits`; None where a model gives a tensor."""
+    names = _names(given)
+    if isinstance(given, Tensor) and wanted is None:
+        return None
+    found = wanted or (USUAL if USUAL in names else next(iter(names)) if len(names) == 1 else None)
+    if found is None or found not in names:
+        allowed = f"{model} gives {', '.join(names) or type(given).__name__}"
+        raise SettingError("output", wanted, allowed, 'name the one that the loss is computed of, as output="logits"')
+    return found
+
+
+def _names(given: Any) -> dict[str, Tensor]:
+    """The tensors in what a model gives, by name; those of a tuple by number."""
+    if isinstance(given, Mapping):
+        entries = dict(given)
+    elif isinstance(given, tuple | list):
+        entries = {str(i): value for i, value in enumerate(given)}
+    else:
+        entries = {} if isinstance(given, Tensor) else {k: v for k, v in vars(given).items() if not k.startswith("_")}
+    return {str(name): value for name, value in entries.items() if isinstance(value, Tensor)}

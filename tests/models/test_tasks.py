@@ -1,0 +1,181 @@
+"""Targets of more than one number: each task's loss and measure by hand, and what a run makes of them."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fedfdp
+from fedfdp.core.errors import DataError, SettingError
+from fedfdp.models.tasks import TASKS, Task, find_task
+from fedfdp.privacy.clipping import clipped_sum
+from fedfdp.training.defaults import PublicFacts, settle
+from fedfdp.training.server_optimizer import ServerOptimizer
+
+PRIVATE = fedfdp.DPSGD(epsilon=8.0, q=0.3, delta=1e-5)
+UNSURE = math.log(2)
+
+
+def test_labels_by_hand():
+    task, y = TASKS["multi-label"], torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+    output = torch.tensor([[0.0, 0.0], [math.log(3), -math.log(3)]])  # probabilities 1/2, 1/2; 3/4, 1/4
+    assert task.loss(output, y).tolist() == pytest.approx([UNSURE, (math.log(4 / 3) + math.log(4)) / 2])
+    assert task.right(torch.tensor([[2.0, 3.0], [1.0, 1.0]]), y).tolist() == [0.5, 1.0]
+    assert task.outputs(2, (5,)) == 5
+
+
+def test_tokens_by_hand():
+    task, y = TASKS["tokens"], torch.tensor([[1, 0, -100], [-100, -100, -100]])
+    output = torch.zeros(2, 3, 2)
+    output[0, 0, 1] = math.log(3)
+    # ln(4/3) and ln(2) over the two tokens that count; nothing counts in the second record
+    assert task.loss(output, y).tolist() == pytest.approx([(math.log(4 / 3) + UNSURE) / 2, 0.0])
+    assert task.right(output, y).tolist() == [1.0, 0.0]
+    assert task.fits((2, 3, 4), 4)
+    assert not task.fits((2, 4), 4)
+
+
+def test_language_is_told_the_next_token():
+    task, y = TASKS["language"], torch.tensor([[0, 1, 2, -100]])
+    output = torch.zeros(1, 4, 3)
+    output[0, 0, 1] = math.log(4)  # after token 0, token 1 has 4/6
+    assert task.loss(output, y).tolist() == pytest.approx([(math.log(6 / 4) + math.log(3)) / 2])
+    assert task.right(output, y).tolist() == [0.5]
+    assert task.of_loss["perplexity"](math.log(7)) == pytest.approx(7)
+
+
+def test_segmentation_by_hand():
+    task, y = TASKS["segmentation"], torch.tensor([[[0, 1], [1, -100]]])
+    output = torch.zeros(1, 2, 2, 2)
+    output[0, 1] = 1.0  # says 1 everywhere
+    low, high = math.log(1 + math.e), math.log(1 + math.exp(-1))
+    assert task.loss(output, y).tolist() == pytest.approx([(low + 2 * high) / 3])
+    assert task.right(output, y).tolist() == pytest.approx([2 / 3])
+    # class 0: nothing of one pixel; class 1: two of three pixels
+    assert task.of_answers["iou"](task.answers(output), y) == pytest.approx((0 + 2 / 3) / 2)
+
+
+def _sequences(chance, records=30, words=9, length=5):
+    ids = torch.randint(0, words, (records, length), generator=chance)
+    return ids, ids
+
+
+class Words(nn.Module):
+    def __init__(self, words: int) -> None:
+        super().__init__()
+        self.table, self.last = nn.Embedding(words, 4), nn.Linear(4, words)
+
+    def forward(self, ids):
+        return self.last(self.table(ids).cumsum(1))
+
+
+def test_a_language_model_is_trained_and_measured():
+    chance = torch.Generator().manual_seed(0)
+    data = {name: _sequences(chance) for name in ("north", "south")}
+    federation = fedfdp.Federation.from_clients(data, task="language", classes=40)
+    result = fedfdp.train(Words(40), federation, privacy=PRIVATE, rounds=2)
+    summary = result.summary
+    assert summary["perplexity"] == pytest.approx(math.exp(summary["loss"]))
+    assert 0 <= summary["accuracy"] <= 1
+    assert summary["task"]["name"] == "language"
+    by_client = result.history[-1]["clients"]
+    assert by_client["perplexity"] == pytest.approx(np.exp(by_client["loss"]))
+    expected = []
+    for client in federation.clients:
+        x, y = client.test.take()
+        with torch.no_grad():
+            logits = result.model(x)[:, :-1].log_softmax(-1)
+        expected.append(float(-logits.gather(2, y[:, 1:, None]).mean()))
+    assert by_client["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_bound_of_a_released_loss_is_above_the_first_loss():
+    data = {name: (torch.zeros(9, 4, dtype=torch.int64),) * 2 for name in ("north", "south")}
+
+    def chosen(classes: int, **given: float) -> float:
+        federation = fedfdp.Federation.from_clients(data, task="language", classes=classes)
+        facts = PublicFacts.of(Words(classes), federation)
+        private = fedfdp.DPSGD(delta=1e-5, sigma=1.0, q=0.3, clip=1.0, sigma_loss=5.0)
+        return settle(facts, fedfdp.FedFDP(lr=1.0, **given), private, ServerOptimizer(), 1).algorithm.loss_clip
+
+    assert chosen(5000) == pytest.approx(1.25 * math.log(5000), rel=1e-2)
+    assert chosen(5000, loss_clip=3.0) == 3.0
+    assert chosen(9) == 2.5
+
+
+def test_segmentation_and_psi_of_its_overlap():
+    chance = torch.Generator().manual_seed(1)
+    data = {
+        name: (torch.randn(20, 1, 6, 6, generator=chance), torch.randint(0, 3, (20, 6, 6), generator=chance))
+        for name in ("north", "south")
+    }
+    federation = fedfdp.Federation.from_clients(data, task="segmentation", classes=3)
+    result = fedfdp.train(nn.Conv2d(1, 3, 3, padding=1), federation, privacy=PRIVATE, rounds=2, metric="iou")
+    overlap = np.array(result.history[-1]["clients"]["iou"])
+    assert result.summary["iou"] == pytest.approx(overlap.mean())
+    assert result.summary["psi"] == pytest.approx(overlap.var())
+
+
+def test_several_labels_are_trained_by_the_rules():
+    chance = torch.Generator().manual_seed(2)
+    x = torch.randn(60, 4, generator=chance)
+    federation = fedfdp.Federation.from_clients({"a": (x, x[:, :3] > 0), "b": (x, x[:, :3] > 0)}, task="multi-label")
+    assert (federation.classes, federation.outputs) == (2, 3)
+    result = fedfdp.train(nn.Linear(4, 3), federation, algorithm=fedfdp.FedAvg(lr=2.0), rounds=30)
+    assert result.summary["accuracy"] > 0.9
+    assert federation.holdings()["classes"] is None
+
+
+@pytest.mark.parametrize("name", ["tokens", "language", "segmentation", "multi-label"])
+def test_clipped_sums_are_those_of_each_record(name):
+    chance, task = torch.Generator().manual_seed(3), TASKS[name]
+    if name == "segmentation":
+        model, x = nn.Conv2d(1, 3, 3, padding=1), torch.randn(6, 1, 4, 4, generator=chance)
+        y = torch.randint(0, 3, (6, 4, 4), generator=chance)
+    elif name == "multi-label":
+        model, x, y = nn.Linear(4, 3), torch.randn(6, 4, generator=chance), torch.ones(6, 3)
+    else:
+        model, x = Words(7), torch.randint(0, 7, (6, 5), generator=chance)
+        y = x.clone()
+        y[:3, 2:] = -100
+    found = clipped_sum(model, task.loss, x, y, clip=0.05)
+    total = torch.zeros_like(found.flat)
+    for i in range(6):
+        grads = torch.autograd.grad(task.loss(model(x[i : i + 1]), y[i : i + 1])[0], list(model.parameters()))
+        flat = torch.cat([grad.flatten() for grad in grads])
+        total += flat * min(1.0, 0.05 / float(flat.norm()))
+    assert torch.allclose(found.flat, total, atol=1e-6)
+
+
+def test_own_tasks():
+    counts = Task("counts", lambda o, y: (o[:, 0].exp() - y * o[:, 0]), lambda o, y: o.new_full((len(y),), math.nan),
+                  targets="numbers")  # fmt: skip
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    federation = fedfdp.Federation.from_clients({"a": (x, x[:, 0].exp()), "b": (x, x[:, 0].exp())}, task=counts)
+    method = fedfdp.FedFDP(lr=0.1, initial_loss=1.0)
+    assert fedfdp.train(nn.Linear(3, 1), federation, algorithm=method, privacy=PRIVATE, rounds=1).summary["rounds"] == 1
+    with pytest.raises(SettingError, match="did you mean 'language'"):
+        find_task("langage")
+    with pytest.raises(SettingError, match=r"is a function, not a fedfdp.Task"):
+        find_task("fedfdp.models.losses:squared_error")
+
+
+def test_what_does_not_fit_is_refused():
+    x, places = torch.zeros(8, 5, dtype=torch.int64), torch.zeros(8, 5, dtype=torch.int64)
+    with pytest.raises(DataError, match="unless task says"):
+        fedfdp.Federation.from_clients({"a": (x, places)})
+    with pytest.raises(DataError, match="needs a class for every place"):
+        fedfdp.Federation.from_clients({"a": (x, places[:, 0])}, task="tokens")
+    with pytest.raises(DataError, match="needs a 0 or 1 for each label"):
+        fedfdp.Federation.from_clients({"a": (x, places + 3)}, task="multi-label")
+    wrong = places.clone()
+    wrong[7, 2] = 9
+    with pytest.raises(DataError, match="row 7 has label 9; 3 classes are numbered 0 to 2, and -100 for"):
+        fedfdp.Federation.from_clients({"a": (x, wrong)}, task="tokens", classes=3)
+    federation = fedfdp.Federation.from_clients({"a": (x, places)}, task="tokens", classes=3)
+    with pytest.raises(SettingError, match=r"expected \(records, …, 3\) for that many classes of a token"):
+        fedfdp.train(nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(20, 3)), federation, rounds=1)
+    with pytest.raises(SettingError, match="only for the task that has it"):
+        fedfdp.train(Words(3), federation, rounds=1, metric="perplexity")
