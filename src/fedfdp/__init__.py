@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fedfdp.data import Federation
     from fedfdp.fairness.metrics import ClientResults
     from fedfdp.features import Features
+    from fedfdp.models.tasks import Task
     from fedfdp.privacy.dpsgd import DPSGD
     from fedfdp.runs import RunFolder
     from fedfdp.runs.config import Config
@@ -73,6 +74,7 @@ _HOME = {
     "Result": "fedfdp.runs.session",
     "RunFolder": "fedfdp.runs",
     "ServerOptimizer": "fedfdp.training.server_optimizer",
+    "Task": "fedfdp.models.tasks",
     "load": "fedfdp.runs.released",
     "train": "fedfdp.runs.train",
 }
@@ -109,6 +111,7 @@ __all__ = [
     "SemiVRed",
     "ServerOptimizer",
     "Step",
+    "Task",
     "Update",
     "__version__",
     "load",

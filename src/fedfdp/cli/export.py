@@ -14,13 +14,17 @@ def export(
             "--out", "--to", help=".safetensors, .pt (TorchScript), .pt2 (torch.export) or .onnx.", show_default=False
         ),
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Of a run that was started in Python: package.module:Class of its module.")
+    ] = None,
 ) -> None:
     """Write a run's model for use elsewhere; by default as RUN.safetensors in the current folder.
 
     For example: fedfdp export runs/mine --out mine.pt2. In Python: fedfdp.load("runs/mine").
     """
     from fedfdp.runs.released import export as write
+    from fedfdp.runs.released import module_at
 
     file = out or Path(f"{run.resolve().name}.safetensors")
-    write(run, file)
+    write(run, file, module_at(model))
     print(f"{file}: {file.stat().st_size:,} bytes")

@@ -19,13 +19,17 @@ def predict(
     ignore: Annotated[
         list[str] | None, typer.Option(help="A column that the model was trained without; as often as needed.")
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Of a run that was started in Python: package.module:Class of its module.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")] = False,
 ) -> None:
     """Predict: a class and its probability for each record, or a value in the target's own units."""
     from fedfdp.core.errors import SettingError
     from fedfdp.runs.predict import predict as predicted
+    from fedfdp.runs.released import module_at
 
-    found = predicted(run, file, holder=holder, ignore=ignore or ())
+    found = predicted(run, file, module_at(model), holder=holder, ignore=ignore or ())
     if out is not None:
         try:
             with open(out, "w", newline="", encoding="utf-8") as target:

@@ -64,12 +64,12 @@ class Federation:
     def __len__(self) -> int:
         return len(self.clients)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The clients' names, in the order of summation."""
         return tuple(client.name for client in self.clients)
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """n_i of each client: its training records, or the persons they are of."""
         return tuple(client.size for client in self.clients)
@@ -131,7 +131,7 @@ class Federation:
     def class_counts(self, part: Part = "train") -> NDArray[np.int64]:
         """How many records of each class each client holds: (clients, classes)."""
         if self.classes is None or not self.task.usual:
-            raise DataError(f"{self.name} is for {self.task.name}: its records have no one class to count")
+            raise DataError(f"{self.name} is for {self.task.name}: it has no classes to count")
         shards = [client.train if part == "train" else client.test for client in self.clients]
         return np.stack([torch.bincount(s.y[s.index], minlength=self.classes).numpy() for s in shards])
 

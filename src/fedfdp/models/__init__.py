@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ from fedfdp.core.importing import imported
 from fedfdp.core.settings import left_out
 from fedfdp.core.trees import Form, blank, call, is_plain
 from fedfdp.models.outputs import entry_of, unwrapped
+from fedfdp.models.pretrained import PREFIX, Lora, from_folder
 from fedfdp.models.tasks import Task
 from fedfdp.models.zoo import LEAST_IMAGE, head_cnn, linear, mlp, paper_cnn, small_cnn
 from fedfdp.privacy.clipping.modules import named_layers
@@ -31,10 +33,11 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 class Model:
     """What is trained: a built-in model by name, or `package.module:Class` with its arguments."""
 
-    name: str = None  # type: ignore[assignment]  # fedfdp models list shows them; left out: small-cnn or linear
+    name: str = None  # type: ignore[assignment]  # fedfdp models list shows them; hf:FOLDER; left out: cnn or linear
     arguments: dict[str, object] = field(default_factory=dict)  # of the model's function or class
     trainable: tuple[str, ...] | None = None  # layers such as "head": the rest is frozen; None: as the model comes
     own: tuple[str, ...] | None = None  # layers or parameters that never leave a holder, such as "head.*"
+    lora: Lora | None = None  # of hf:FOLDER: adapters that are trained instead of its layers
     output: str | None = None  # the entry of what the model gives that counts, such as logits; None: all, or logits
     widths: dict[str, float] | None = None  # by holder, the part of the full model's width that it has; others: all
 
@@ -62,6 +65,7 @@ class Model:
     ) -> nn.Module:
         """The model for such records, initialised from the seed; a narrower one with a width below 1."""
         named = self.fitted(input_shape)
+        require(self.lora is None or _pretrained(named.name), "model.lora", self.lora, "only of a model hf:FOLDER")
         return build(
             named.name,
             input_shape=input_shape,
@@ -69,9 +73,13 @@ class Model:
             seed=seed,
             arguments=named.arguments if width == 1 else {**named.arguments, "width": named._checked(width)},
             trainable=named.trainable,
+            task=task,
+            lora=named.lora,
         )
 
     def _checked(self, width: float) -> float:
+        if _pretrained(self.name):
+            raise SettingError("model.widths", width, f"{self.name} has one width", "leave widths out")
         factory = imported(self.name, "model.name", "Class") if ":" in self.name else MODELS.get(self.name)
         if factory is not None and "width" not in inspect.signature(factory).parameters:
             allowed = f"{self.name} takes no width"
@@ -87,15 +95,23 @@ def build(
     seed: int,
     arguments: Mapping[str, object] | None = None,
     trainable: Sequence[str] | None = None,
+    task: Task | None = None,
+    lora: Lora | None = None,
 ) -> nn.Module:
-    """The model of that name for such records, or the one at `package.module:Class`, initialised from the seed.
+    """The model of that name for such records, or the one at `package.module:Class`, or in the folder of `hf:FOLDER`.
+
+    What it draws comes from the seed.
 
     With `trainable`, names of layers or parameters where `*` stands for anything, the rest is frozen.
     """
     arguments = arguments or {}
-    factory = imported(name, "model.name", "Class") if ":" in name else MODELS.get(name)
+    factory: Callable[..., nn.Module] | None = MODELS.get(name)
+    if _pretrained(name):
+        factory = partial(from_folder, name, outputs=outputs, task=task, lora=lora)
+    elif ":" in name:
+        factory = imported(name, "model.name", "Class")
     if factory is None:
-        raise SettingError("model.name", name, nearest(name, MODELS), "or package.module:Class")
+        raise SettingError("model.name", name, nearest(name, MODELS), "or package.module:Class, or hf:FOLDER")
     known = {} if ":" in name else {"input_shape": input_shape, "outputs": outputs}
     try:
         inspect.signature(factory).bind(**known, **arguments)
@@ -118,6 +134,10 @@ def build(
     if trainable is not None:
         freeze_but(model, trainable)
     return model
+
+
+def _pretrained(name: str) -> bool:
+    return name.startswith(PREFIX)
 
 
 def freeze_but(model: nn.Module, patterns: Sequence[str]) -> None:

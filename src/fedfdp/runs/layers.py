@@ -14,6 +14,7 @@ from fedfdp.algorithms import Algorithm
 from fedfdp.core.errors import SettingError, nearest
 from fedfdp.data.files.paths import looks_like_path
 from fedfdp.data.named.catalog import named
+from fedfdp.models.pretrained import PREFIX
 
 PRESETS = Path(__file__).parent / "presets"
 
@@ -85,6 +86,7 @@ def _read(source: str, above: tuple[Path, ...] = ()) -> tuple[Settings, Path]:
         raise SettingError("config", str(path), f"not valid TOML: {error}") from None
     if path.resolve() in above:
         raise SettingError("base", str(path), f"builds on itself, by way of {above[-1]}", "leave base out of one")
+    values = _beside(values, path.parent)
     base, own = values.pop("base", None), _section(values, "data")
     if isinstance(own.get("folder"), str):
         values["data"] = {**own, "folder": os.path.abspath(path.parent / own["folder"])}
@@ -94,6 +96,17 @@ def _read(source: str, above: tuple[Path, ...] = ()) -> tuple[Settings, Path]:
         raise SettingError("base", base, "the name of a preset or the path of a .toml file", f"correct it in {path}")
     below, beside = _read(str(path.parent / base) if base.endswith(".toml") else base, (*above, path.resolve()))
     return merge(below, values), path.parent if "source" in own else beside
+
+
+def _beside(values: Settings, folder: Path) -> Settings:
+    """Makes the folders of a pretrained model and of tokenizers absolute: in a file they are relative to it."""
+    model, data = _section(values, "model"), _section(values, "data")
+    if isinstance(name := model.get("name"), str) and name.startswith(PREFIX):
+        values = {**values, "model": {**model, "name": PREFIX + os.path.abspath(folder / name.removeprefix(PREFIX))}}
+    columns = _section(data, "columns")
+    texts = {n: c for n, c in columns.items() if isinstance(c, dict) and isinstance(c.get("tokenizer"), str)}
+    placed = {n: {**c, "tokenizer": os.path.abspath(folder / c["tokenizer"])} for n, c in texts.items()}
+    return {**values, "data": {**data, "columns": {**columns, **placed}}} if placed else values
 
 
 def _placed(values: Settings, beside: Path) -> Settings:

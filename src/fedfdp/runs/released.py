@@ -24,7 +24,7 @@ from fedfdp.core.settings import parse
 from fedfdp.core.trees import Form, Inputs, Leaf, arguments_of, call, random
 from fedfdp.features import Features, as_map, shape_after, whole
 from fedfdp.features.mapped import digest_of
-from fedfdp.models import Model
+from fedfdp.models import Model, build
 from fedfdp.models.outputs import unwrapped
 from fedfdp.models.tasks import find_task, task_for
 from fedfdp.runs.folder import MODEL, RunFolder
@@ -73,7 +73,8 @@ def load(
         section = folder.config().get("model")
         if section is None:
             raise RunError(
-                f"{run} was trained from Python, on a module of yours; give it: fedfdp.load({str(run)!r}, net)"
+                f"{run} was trained from Python, on a module of yours; give it: fedfdp.load({str(run)!r}, net), or on "
+                "the command line --model package.module:Class"
             )
         wanted = parse(Model, section, "model")
         inner = shape if front is None else shape_after(front, shape)
@@ -86,6 +87,17 @@ def load(
         reason = next((line.strip() for line in str(error).splitlines()[1:]), str(error))
         raise RunError(f"{run} holds the weights of another model than {type(model).__name__}: {reason}") from None
     return whole(front, model.eval())
+
+
+def module_at(path: str | None) -> nn.Module | None:
+    """What the class or function at `package.module:Class` makes without arguments; None where no path is given."""
+    return None if path is None else build(_path(path), input_shape=(), outputs=0, seed=0)
+
+
+def _path(path: str) -> str:
+    if ":" not in path:
+        raise SettingError("--model", path, "no import path", "give package.module:Class")
+    return path
 
 
 def _features(folder: RunFolder, given: str | Features | nn.Module | None) -> nn.Module | None:

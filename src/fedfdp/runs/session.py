@@ -24,6 +24,7 @@ from fedfdp.core.errors import DivergedError, FedFDPError, RunError
 from fedfdp.core.trees import is_plain
 from fedfdp.fairness.metrics import by_class
 from fedfdp.models.learner import Learner
+from fedfdp.models.pretrained import save_whole, told_of_moves
 from fedfdp.models.tasks import task_for
 from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json, RunFolder
 from fedfdp.runs.live import Live
@@ -31,6 +32,9 @@ from fedfdp.runs.statement import Statement, statement
 from fedfdp.training.protocols import Accounts
 from fedfdp.training.robust import summed_up
 from fedfdp.training.rounds import Step, Trainer
+
+PRETRAINED = "pretrained"  # the folder, within the run's, for a model that has save_pretrained
+CHECKED = 2  # the round after which adapters must have moved
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +95,8 @@ class Session:
         saved = time.monotonic()
         try:
             for step in self.trainer.run():
+                if self.trainer.progress.state.round == CHECKED:
+                    self._check_moves()
                 if step.evaluation is not None:
                     self._record(step)
                 due = self.engine.saves_every_round or time.monotonic() - saved > CHECKPOINT_SECONDS
@@ -111,6 +117,12 @@ class Session:
         if state.round < self.plan.rounds and not self.plan.algorithm.done(state):
             log.warning("stopped after %s of %s rounds: no client can pay for another", state.round, self.plan.rounds)
         return self._finish()
+
+    def _check_moves(self) -> None:
+        """Says whether adapters are trained at all: a run that moves another copy of them looks like any other."""
+        said = told_of_moves(self.trainer.start, self.trainer.progress.state.weights)
+        if said:
+            log.log(logging.WARNING if "not moved" in said else logging.INFO, "after round %s: %s", CHECKED, said)
 
     def _give_up(self) -> NoReturn:
         """Ends a run that diverged: what it paid for is stated and kept, and it does not pass for a success."""
@@ -200,6 +212,7 @@ class Session:
         self.learner.load(self.learner.whole(trainer.released))
         model = self.learner.model.eval()
         if self.folder is not None:
+            save_whole(model, self.folder.path / PRETRAINED)
             self.folder.finish(summary, model.state_dict())
         return Result(model, summary, self.history, self.folder.path if self.folder else None)
 

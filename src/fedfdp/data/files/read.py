@@ -21,6 +21,7 @@ from fedfdp.data.files.discover import sources_of
 from fedfdp.data.files.paths import check_size, existing
 from fedfdp.data.files.source import Names, Numbers, Piece, Source
 from fedfdp.data.files.tables import TableSource
+from fedfdp.data.files.words import tokenizer_at
 from fedfdp.data.schema import Facts, class_names, task_of
 
 Say = Callable[[str], None]
@@ -106,6 +107,8 @@ def _records(facts: Facts, path: Path, named: Sequence[tuple[str | None, Source]
 
 def _classes(facts: Facts) -> int | None:
     task = task_of(facts)
+    if facts.task == "language" and facts.classes is None and (words := facts.words) is not None:
+        return len(tokenizer_at(words.tokenizer, f"data.columns.{words.name}.tokenizer"))
     return 2 if task is not None and task.targets == "labels" else len(class_names(facts)) or None
 
 

@@ -1,0 +1,186 @@
+"""Pretrained models out of a local folder, as transformers saves them, and adapters (LoRA) for fine-tuning them.
+
+Nothing is fetched and no code out of the folder is run. What is frozen is never sent; with LoRA the adapters and the
+last layer alone are trained.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedfdp.core.errors import SettingError, require
+from fedfdp.core.trees import Form, call, random
+from fedfdp.models.outputs import unwrapped
+from fedfdp.models.tasks import Task
+
+log = logging.getLogger("fedfdp")
+
+PREFIX = "hf:"
+HIDDEN = -1e9  # what is added to the attention to a token that is padding
+_CLASSES = {
+    "classification": "AutoModelForSequenceClassification",
+    "regression": "AutoModelForSequenceClassification",
+    "multi-label": "AutoModelForSequenceClassification",
+    "tokens": "AutoModelForTokenClassification",
+    "language": "AutoModelForCausalLM",
+}
+_KINDS = {"tokens": "TOKEN_CLS", "language": "CAUSAL_LM"}  # peft's names of tasks; SEQ_CLS for the others
+
+
+@dataclass(frozen=True)
+class Lora:
+    """Low-rank adapters beside frozen layers (Hu et al., 2022): only they and the last layer are trained."""
+
+    rank: int = 8  # of each adapter
+    targets: tuple[str, ...] = ()  # names of layers, such as "query" and "value"; none: those that peft takes for it
+    alpha: float = 16.0  # adapters count alpha / rank
+
+    def __post_init__(self) -> None:
+        require(1 <= self.rank <= 1024, "model.lora.rank", self.rank, "from 1 to 1024", "8 is usual")
+        require(0 < self.alpha <= 1e4, "model.lora.alpha", self.alpha, "above 0, at most 10000", "16 is usual")
+
+
+def from_folder(name: str, *, outputs: int, task: Task | None, lora: Lora | None) -> nn.Module:
+    """The model in the folder of `hf:FOLDER`, for this task and so many outputs; a new last layer is random."""
+    try:
+        import transformers
+        from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    except ImportError:
+        fix = "pip install 'fedfdp[hf]'"
+        raise SettingError("model.name", name, "needs transformers, which is not installed", fix) from None
+    folder = Path(name.removeprefix(PREFIX))
+    if not (folder / "config.json").is_file():
+        fix = "give the folder that save_pretrained has written; none is fetched"
+        raise SettingError("model.name", name, f"no config.json in {folder}", fix)
+    aim = task.name if task is not None else "classification"
+    if aim not in _CLASSES:
+        allowed = f"no model of transformers is taken for {aim}, only for {', '.join(_CLASSES)}"
+        raise SettingError("model.name", name, allowed, "give a module of yours: package.module:Class")
+    kind = getattr(transformers, _CLASSES[aim])
+    sized = {} if aim == "language" else {"num_labels": outputs, "ignore_mismatched_sizes": True}
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()  # it warns of the new last layer, which is meant to be new
+    try:
+        # Other attentions look whether any mask hides anything, and then compute otherwise for all records.
+        model: Any = kind.from_pretrained(folder, local_files_only=True, attn_implementation="eager", **sized)
+    except Exception as error:  # whatever transformers raises for a folder that it cannot read
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise SettingError(
+            "model.name", name, f"cannot be read: {reason}", "save_pretrained writes such a folder"
+        ) from None
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+    if aim == "language" and model.config.vocab_size != outputs:
+        allowed = f"its words are {model.config.vocab_size}, the data's {outputs}"
+        raise SettingError("model.name", name, allowed, f"set classes = {model.config.vocab_size}")
+    model.config.use_cache = False
+    if getattr(model.config, "pad_token_id", None) is None:
+        model.config.pad_token_id = 0
+    if model.config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and aim != "language":
+        _mask_by_hand(model)
+    return model.float() if lora is None else _with_adapters(model, lora, aim)
+
+
+def _mask_by_hand(model: nn.Module) -> None:
+    """Lets an encoder take its mask as what is added to attention, record by record.
+
+    From a mask of zeros and ones it looks whether any record hides anything, and computes otherwise for all if none
+    does. Per-record gradients could then be had in a loop only.
+    """
+    handle = model.register_forward_pre_hook(_added_mask, with_kwargs=True)
+    ids = torch.zeros(2, 3, dtype=torch.int64)
+    try:
+        with torch.no_grad():
+            model(input_ids=ids, attention_mask=torch.ones_like(ids))
+    except Exception:  # a model that takes no such mask goes the slow way
+        log.debug("%s takes no mask of four dimensions", type(model).__name__, exc_info=True)
+        handle.remove()
+
+
+def _added_mask(
+    model: nn.Module, given: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    mask = named.get("attention_mask")
+    if isinstance(mask, Tensor) and mask.dim() == 2:
+        named = {**named, "attention_mask": (1.0 - mask[:, None, None, :].float()) * HIDDEN}
+    return given, named
+
+
+def _with_adapters(model: nn.Module, lora: Lora, aim: str) -> nn.Module:
+    try:
+        import peft
+    except ImportError:
+        raise SettingError(
+            "model.lora", lora.rank, "needs peft, which is not installed", "pip install 'fedfdp[hf]'"
+        ) from None
+    settings = peft.LoraConfig(
+        task_type=getattr(peft.TaskType, _KINDS.get(aim, "SEQ_CLS")),
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        target_modules=list(lora.targets) or None,
+        lora_dropout=0.0,
+    )
+    try:
+        adapted: nn.Module = peft.get_peft_model(model.float(), settings)
+    except ValueError as error:
+        reason = str(error).strip().splitlines()[0][:200]
+        layers = sorted(
+            {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Linear)}
+        )
+        raise SettingError("model.lora.targets", lora.targets, reason, f"name some of {', '.join(layers)}") from None
+    return adapted
+
+
+def adapters_of(names: Mapping[str, object]) -> list[str]:
+    """The parameters that belong to adapters, by their names."""
+    return [name for name in names if "lora_" in name or "adapter" in name]
+
+
+def check_reached(model: nn.Module, form: Form, output: str | None) -> None:
+    """Raises if an adapter has no part in what the model gives: it would be trained on nothing but noise.
+
+    Judged on made-up records and at made-up weights, since an adapter that starts at zero hides the other half of it.
+    """
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    adapters = adapters_of(trained)
+    if not adapters:
+        return
+    chance = torch.Generator().manual_seed(0)
+    before = {name: trained[name].data for name in adapters}
+    mode = model.training
+    try:
+        for name in adapters:
+            drawn = torch.randn(before[name].shape, generator=chance)
+            trained[name].data = before[name] + 0.05 * drawn.to(before[name])
+        given = unwrapped(call(model.eval(), random(form, 2, chance)), output)
+        found = torch.autograd.grad(given.square().sum(), [trained[name] for name in adapters], allow_unused=True)
+    finally:
+        for name in adapters:
+            trained[name].data = before[name]
+        model.train(mode)
+    idle = [n for n, gradient in zip(adapters, found, strict=True) if gradient is None or not bool(gradient.any())]
+    if idle:
+        allowed = f"{len(idle)} of {len(adapters)} adapters have no part in what the model gives, such as {idle[0]}"
+        raise SettingError("model.lora", len(adapters), allowed, "name other layers in targets, or freeze these")
+
+
+def told_of_moves(start: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> str:
+    """In words, which adapters have moved since the start; empty where there are none."""
+    adapters = adapters_of(start)
+    still = [name for name in adapters if torch.equal(start[name], now[name])]
+    if not adapters:
+        return ""
+    if not still:
+        return f"all {len(adapters)} adapters have moved"
+    return f"{len(still)} of {len(adapters)} adapters have not moved, such as {still[0]}: the run trains another copy"
+
+
+def save_whole(model: nn.Module, folder: Path) -> None:
+    """Writes a model of transformers or peft as such libraries read it: adapters alone, where there are some."""
+    if callable(save := getattr(model, "save_pretrained", None)):
+        save(folder)

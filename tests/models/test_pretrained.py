@@ -1,0 +1,129 @@
+"""Text from a table, and a small pretrained model with adapters: from files to a saved model."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import fedfdp
+from fedfdp.core.errors import DataError, SettingError
+from fedfdp.core.trees import Leaf
+from fedfdp.models import Model, build
+from fedfdp.models.pretrained import Lora, check_reached, told_of_moves
+from fedfdp.models.tasks import TASKS
+from fedfdp.privacy.clipping.plan import path_of
+from fedfdp.runs import config as configs
+from fedfdp.runs.build import federation_of, launch
+from fedfdp.runs.predict import predict
+
+transformers = pytest.importorskip("transformers")
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "very", "day"]
+NOTES = ["good day", "bad day", "very good day", "very very very bad day"]
+IDS = (Leaf("input_ids", (4,), "int64"), Leaf("attention_mask", (4,), "int64"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A tokenizer and a model of two thousand weights, random ones."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    place = tmp_path_factory.mktemp("tiny")
+    splitter = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, "[UNK]"))
+    splitter.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=splitter, pad_token="[PAD]", unk_token="[UNK]")
+    tokenizer.save_pretrained(place / "bert")
+    torch.manual_seed(0)
+    size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    bert = transformers.BertConfig(vocab_size=len(WORDS), max_position_embeddings=8, **size)
+    transformers.BertModel(bert).save_pretrained(place / "bert")
+    rows = [f"{'north' if i % 2 else 'south'},{NOTES[i % 4]},{'no' if i % 2 else 'yes'}" for i in range(40)]
+    (place / "notes.csv").write_text("\n".join(["clinic,note,good", *rows]) + "\n")
+    (place / "run.toml").write_text(
+        'rounds = 2\n[data]\nsource = "notes.csv"\nholder = "clinic"\nlabel = "good"\nclasses = ["no", "yes"]\n'
+        'columns = { note = { tokenizer = "bert", length = 4 } }\n[model]\nname = "hf:bert"\n'
+        'lora = { rank = 2, targets = ["query", "value"] }\n[privacy]\nepsilon = 8.0\nq = 0.5\n'
+    )
+    return place
+
+
+def test_a_text_becomes_tokens_and_a_mask(folder):
+    federation = federation_of(configs.load(str(folder / "run.toml")))
+    ids, mask = federation.x.parts
+    longest = [i for i in range(40) if i % 4 == 3]
+    assert federation.x.names == ("input_ids", "attention_mask")
+    assert ids[0].tolist() == [4, 7, 0, 0]  # good day
+    assert mask[0].tolist() == [1, 1, 0, 0]
+    assert ids[longest[0]].tolist() == [6, 6, 6, 5]  # cut to the declared length
+    told = federation_of(configs.load(str(folder / "run.toml"), ["data.task=language", "data.label=none"]))
+    assert told.classes == len(WORDS)
+    assert told.y[0].tolist() == [4, 7, -100, -100]
+
+
+def test_adapters_are_trained_by_the_rules_and_saved(folder, tmp_path, caplog):
+    caplog.set_level("INFO", "fedfdp")
+    config = configs.load(str(folder / "run.toml"))
+    result = launch(config, out=tmp_path / "run")
+    assert "all 4 adapters have moved" in caplog.text
+    assert "slower than the layer rules" not in caplog.text
+    # Four adapters of 2 × 8, and the last layer of 2 × 8 + 2.
+    assert result.summary["weights"] == 4 * 16 + 18
+    saved = json.loads((tmp_path / "run" / "pretrained" / "adapter_config.json").read_text())
+    assert (saved["r"], saved["target_modules"]) == (2, saved["target_modules"])
+    (tmp_path / "new.csv").write_text("note\nvery good day\nbad\n")
+    found = predict(tmp_path / "run", tmp_path / "new.csv")
+    model = fedfdp.load(tmp_path / "run")
+    ids, mask = torch.tensor([[6, 4, 7, 0], [5, 0, 0, 0]]), torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]])
+    with torch.no_grad():
+        expected = model(input_ids=ids, attention_mask=mask).logits.softmax(1).amax(1)
+    assert found.columns["probability"] == pytest.approx(expected.tolist(), rel=1e-5)
+
+
+def test_padding_has_no_part_in_an_answer(folder):
+    model = Model(f"hf:{folder}/bert").build(input_shape=(4,), outputs=2, seed=0).eval()
+    ids, mask = torch.tensor([[4, 7, 0, 0], [4, 7, 6, 5]]), torch.tensor([[1, 1, 0, 0], [1, 1, 0, 0]])
+    with torch.no_grad():
+        first, second = model(input_ids=ids, attention_mask=mask).logits
+        alone = model(input_ids=ids[:1, :2], attention_mask=mask[:1, :2]).logits[0]
+    assert torch.allclose(first, second, atol=1e-6)
+    assert torch.allclose(first, alone, atol=1e-6)
+    assert path_of(model) == ("", "")
+
+
+def test_an_adapter_without_a_part_is_refused(folder):
+    model = build(f"hf:{folder}/bert", input_shape=(4,), outputs=2, seed=0, lora=Lora(2, ("query",)))
+    check_reached(model, IDS, "logits")
+
+    class Idle(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.lora_idle = nn.Linear(4, 2), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.used(x)
+
+    with pytest.raises(SettingError, match="2 of 2 adapters have no part in what the model gives, such as lora_idle"):
+        check_reached(Idle(), (Leaf("", (4,), "float32"),), None)
+    start = {"lora_a": torch.zeros(2), "lora_b": torch.zeros(2), "last": torch.zeros(2)}
+    now = {**start, "lora_a": torch.ones(2)}
+    assert told_of_moves(start, now).startswith("1 of 2 adapters have not moved, such as lora_b")
+    assert told_of_moves({"last": torch.zeros(2)}, now) == ""
+
+
+def test_what_does_not_fit_is_one_line(folder):
+    with pytest.raises(SettingError, match=r"no config\.json"):
+        build("hf:nowhere", input_shape=(4,), outputs=2, seed=0)
+    with pytest.raises(SettingError, match=r"name some of .*query"):
+        build(f"hf:{folder}/bert", input_shape=(4,), outputs=2, seed=0, lora=Lora(2, ("elsewhere",)))
+    with pytest.raises(SettingError, match="no model of transformers is taken for segmentation"):
+        build(f"hf:{folder}/bert", input_shape=(4,), outputs=2, seed=0, task=TASKS["segmentation"])
+    with pytest.raises(SettingError, match="only of a model hf:FOLDER"):
+        Model("linear", lora=Lora()).build(input_shape=(4,), outputs=2, seed=0)
+    with pytest.raises(SettingError, match=r"data.columns.note.length"):
+        configs.load(str(folder / "run.toml"), ["data.columns.note.length=0"])
+    config = configs.load(str(folder / "run.toml"), [f"data.columns.note.tokenizer={folder}/none"])
+    with pytest.raises(SettingError, match="no such folder"):
+        federation_of(config)
+    (folder / "empty.csv").write_text("clinic,note,good\nnorth,good day,yes\nnorth,,no\n")
+    with pytest.raises(DataError, match="row 3"):
+        federation_of(configs.load(str(folder / "run.toml"), [f"data.source={folder}/empty.csv"]))
