@@ -18,7 +18,7 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,flower,bench]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,flower,ray,bench]'
 	touch $@
 
 run: $(STAMP)

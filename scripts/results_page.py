@@ -1,4 +1,4 @@
-"""Moves the sections that `fedfdp reproduce … --save results` wrote into docs/results.md, each between its two marks.
+"""Moves the sections that `fedfdp reproduce … --save results` wrote into docs/results*.md, each between its two marks.
 
 A mark is `<!-- NAME -->` … `<!-- end NAME -->`. NAME.md in results/ takes the place of what is between them, NAME.png
 moves to docs/images/; the JSON stays. A section without such a file, and what is outside the marks, stay as they are.
@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE, RESULTS, IMAGES = ROOT / "docs" / "results.md", ROOT / "results", ROOT / "docs" / "images"
+PAGES = sorted((ROOT / "docs").glob("results*.md"))
+RESULTS, IMAGES = ROOT / "results", ROOT / "docs" / "images"
 
 
 def refreshed(text: str) -> str:
@@ -31,7 +32,8 @@ def refreshed(text: str) -> str:
 
 
 if __name__ == "__main__":
-    before = PAGE.read_text(encoding="utf-8")
-    after = refreshed(before)
-    PAGE.write_text(after, encoding="utf-8")
-    print(f"{PAGE.relative_to(ROOT)}: {'changed' if after != before else 'as it was'}", file=sys.stderr)
+    for page in PAGES:
+        before = page.read_text(encoding="utf-8")
+        after = refreshed(before)
+        page.write_text(after, encoding="utf-8")
+        print(f"{page.relative_to(ROOT)}: {'changed' if after != before else 'as it was'}", file=sys.stderr)

@@ -172,6 +172,11 @@ COMMANDS = {
     "tune absent.toml": "absent.toml",
     "reproduce table9": "table9",
     "node --config absent.toml": "absent.toml",
+    "node ledger absent": "absent",
+    "node ledger absent --by week": "week",
+    "node backup absent.toml --out new.tar.gz": "absent.toml",
+    "node restored absent.toml": "absent.toml",
+    "doctor absent.toml": "absent.toml",
     "server --config absent.toml": "absent.toml",
     "audit --game chess": "chess",
 }

@@ -286,7 +286,11 @@ def test_a_node_whose_ledger_is_gone_does_not_begin_a_new_one(secure):
     node_of(secure).book.close()
     for path in (secure.base / "client-0").glob("ledger*"):
         path.unlink()
-    with pytest.raises(RunError, match="shows 0 of at least 1 charges"):
+    with pytest.raises(RunError, match="shows 0 of 1 charges"):  # by the second copy
+        secure.start_node(100, "client-0")
+    for path in (secure.base / "client-0.witness", secure.base / "client-0" / "witnessed"):
+        path.unlink()
+    with pytest.raises(RunError, match="shows 0 of at least 1 charges"):  # by what it remembers of the last round
         secure.start_node(100, "client-0")
 
 

@@ -21,7 +21,7 @@ seed = {seed}
 source = "{source}"
 holder = "site"
 label = "ill"
-unit = "country"
+{unit}
 classes = ["no", "yes"]
 [data.columns]
 age = [0, 100]
@@ -42,12 +42,12 @@ def run(tmp_path):
     rows = [f"{'en'[i % 2]},c{i // 3},{i % 100},{'yes' if i % 100 > 50 else 'no'}" for i in range(120)]
     table.write_text("\n".join(["site,country,age,ill", *rows]) + "\n")
 
-    def start(name, *, rounds=3, seed=0, privacy=PRIVACY):
+    def start(name, *, rounds=3, seed=0, privacy=PRIVACY, unit='unit = "country"', table=table):
         from fedfdp.runs import config
         from fedfdp.runs.build import launch
 
         file = tmp_path / f"{name}.toml"
-        file.write_text(TABLE.format(source=table, rounds=rounds, seed=seed, privacy=privacy))
+        file.write_text(TABLE.format(source=table, rounds=rounds, seed=seed, privacy=privacy, unit=unit))
         launch(config.load(str(file)), out=tmp_path / "runs" / name)
         return tmp_path / "runs" / name
 
@@ -66,6 +66,25 @@ def test_runs_on_the_same_records_add_up(run, tmp_path):
         assert total.epsilon == pytest.approx(first + second)
         assert total.planned == pytest.approx(epsilon([Event(0.2, (2.0,), 8)], 1e-5))
         assert total.planned < total.epsilon
+
+
+def test_a_copy_of_the_file_under_another_name_holds_the_same_records(run, tmp_path):
+    first, copy = run("a"), tmp_path / "renamed.csv"
+    copy.write_bytes((tmp_path / "visits.csv").read_bytes())
+    second = run("b", rounds=4, table=copy)
+    (records,) = register([first, second])
+    assert [total.runs for total in records.totals] == [2, 2]
+
+
+def test_who_protects_a_person_counts_for_their_records_and_not_the_other_way_round(run, tmp_path):
+    run("persons", rounds=3)
+    run("rows", rounds=5, unit='ignore = ["country"]')
+    by_unit = {records.unit.name: records for records in register([tmp_path / "runs"])}
+    rows, persons = by_unit["record"], by_unit["country"]
+    each = {entry.place.name: entry.holders["e"].epsilon for entry in rows.entries}
+    assert rows.totals[0].epsilon == pytest.approx(each["persons"] + each["rows"])
+    assert persons.totals[0].epsilon == pytest.approx(each["persons"])
+    assert any("protect one record, not one country (rows)" in said for said in persons.entries[0].warnings)
 
 
 def test_a_run_without_privacy_is_named_and_not_counted_as_free(run, tmp_path):

@@ -3,6 +3,7 @@
 import http.client
 import json
 import re
+import socket
 import threading
 import time
 
@@ -199,6 +200,17 @@ def test_other_sites_get_nothing(serve, write_run, at_work):
     answer, said = ask(server, "/stop?run=run", "POST", **{"X-Fedfdp-Token": token, "Origin": f"http://{here}"})
     assert (answer.status, json.loads(said)["said"]) == (202, "the run ends after the round that it is in")
     assert RunFolder(path).stop_asked
+
+
+@pytest.mark.parametrize("length", ["-1", "much", "9" * 30])
+def test_a_body_of_any_length_is_not_waited_for(serve, write_run, length):
+    """Of −1 bytes the standard library reads until the sender ends, however much that is."""
+    server = serve(write_run())
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=5) as link:
+        host = f"127.0.0.1:{server.server_port}"
+        body = b"x" * 4096 if length.startswith("9") else b""
+        link.sendall(f"POST /stop HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n".encode() + body)
+        assert link.recv(100).startswith(b"HTTP/1.1 403")
 
 
 def test_only_a_run_that_is_running_is_stopped(serve, write_run):

@@ -31,6 +31,7 @@ COMMANDS = {
     "node": "fedfdp.cli.node:app",
     "server": "fedfdp.cli.server:server",
     "deploy": "fedfdp.cli.deploy:app",
+    "doctor": "fedfdp.cli.doctor:doctor",
     "data": "fedfdp.cli.data:app",
     "models": "fedfdp.cli.models:app",
     "runs": "fedfdp.cli.runs:app",

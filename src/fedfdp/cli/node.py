@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from fedfdp.deploy.spending import Spending
 
 app = typer.Typer(help="A data holder's side: take part with your own records; look after the node.")
+
+LOG_BYTES, LOG_FILES = 10 * 2**20, 5  # node.log, and so many older ones of this size
 
 Place = Annotated[Path, typer.Argument(help="The node's folder, or its node.toml.", metavar="FOLDER|NODE.toml")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON, and nothing else.")]
@@ -44,6 +47,8 @@ def node(
 def _serve(path: Path, poll: float, parent: int | None) -> None:
     import logging
     import signal
+    import threading
+    from logging.handlers import RotatingFileHandler
 
     import torch
 
@@ -56,18 +61,26 @@ def _serve(path: Path, poll: float, parent: int | None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     handlers: list[logging.Handler] = [
         logging.StreamHandler(),
-        logging.FileHandler(folder / "node.log", encoding="utf-8"),
+        RotatingFileHandler(folder / "node.log", maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8"),
     ]
     logging.basicConfig(level=logging.WARNING, handlers=handlers, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("fedfdp").setLevel(logging.INFO)
     if config.threads:
         torch.set_num_threads(config.threads)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    leave = threading.Event()
+
+    def asked_to_leave(*_: object) -> None:
+        """The first time: after the present question. The second time: at once, and what was charged stays charged."""
+        if leave.is_set():
+            raise KeyboardInterrupt
+        leave.set()
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, asked_to_leave)
     with open_node(config) as holder:
-        try:
-            serve(holder, poll=poll, parent=parent)
-        except KeyboardInterrupt:
-            print(f"fedfdp: {config.name} leaves; its ledger and state are in {folder}", file=sys.stderr)
+        with suppress(KeyboardInterrupt):
+            serve(holder, poll=poll, parent=parent, leave=leave)
+        print(f"fedfdp: {config.name} leaves; its ledger and state are in {folder}", file=sys.stderr)
 
 
 @app.command()
@@ -96,3 +109,30 @@ def _print_spending(found: "Spending", by: str) -> None:
     for left in found.left:
         more = "" if left.rounds is None else f"; {left.rounds} more like the last one fit"
         print(f"  {left.what}: {left.used:.4f} of {left.budget:g} used{more}")
+
+
+@app.command()
+def backup(
+    config: Annotated[Path, typer.Argument(help="The node's node.toml.", metavar="NODE.toml")],
+    out: Annotated[Path, typer.Option(help="The backup, a new .tar.gz file.")],
+) -> None:
+    """Keep ledger and state in one file, also while the node runs. A backup that is put back can never un-spend."""
+    from fedfdp.deploy.backup import back_up
+    from fedfdp.engines.flower.policy import load_node
+
+    count = back_up(load_node(config), out)
+    print(f"{out} holds {count} charges; it has no records and no key")
+
+
+@app.command()
+def restored(
+    config: Annotated[Path, typer.Argument(help="The node's node.toml.", metavar="NODE.toml")],
+    by_witness: Annotated[
+        bool, typer.Option("--by-witness", help="You vouch that the second copy of the ledger is the newest there was.")
+    ] = False,
+) -> None:
+    """Declare that an older copy of the folder was put back. What may have been spent since then counts as spent."""
+    from fedfdp.deploy.backup import declare_restored
+
+    done = declare_restored(config, by_witness=by_witness)
+    print(f"{done.found} charges taken from the second copy, {done.assumed} assumed; ε = {done.epsilon:.4f} is claimed")

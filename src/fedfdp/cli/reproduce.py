@@ -28,6 +28,9 @@ def reproduce(
         str, typer.Option(help="smoke (seconds), small, laptop (minutes per run), paper (as in the paper).")
     ] = "small",
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once; one per core if left out.")] = None,
+    ray: Annotated[
+        str | None, typer.Option(help="Address of a Ray cluster whose cores run them instead, or auto.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Where the runs are kept; a run that is there is not run again.")] = Path(
         "runs/reproduce"
     ),
@@ -52,7 +55,7 @@ def reproduce(
         return
     rows = [part.strip() for part in methods.split(",")] if methods else []
     experiment = runner.narrowed(specs.find(name), datasets=dataset or [], methods=rows)
-    results = _run(experiment, scale, out, seeds=seeds, jobs=jobs, log=log)
+    results = _run(experiment, scale, out, seeds=seeds, jobs=jobs, ray=ray, log=log)
     if save is not None:
         from fedfdp.experiments.figures import draw
 
@@ -69,7 +72,14 @@ def reproduce(
 
 
 def _run(
-    experiment: "Experiment", scale_name: str, out: Path, *, seeds: int, jobs: int | None, log: str | None
+    experiment: "Experiment",
+    scale_name: str,
+    out: Path,
+    *,
+    seeds: int,
+    jobs: int | None,
+    ray: str | None,
+    log: str | None,
 ) -> "Results":
     from fedfdp.cli.sweep_progress import SweepWatcher
     from fedfdp.experiments.runner import plan_runs, reproduce
@@ -82,7 +92,7 @@ def _run(
     rounds = {store.path(p.config).name: p.config.rounds or 0 for p in planned}
     try:
         with SweepWatcher(rounds) as watcher:
-            return reproduce(experiment, scale, store, seeds=seeds, jobs=jobs, log=log, watch=watcher)
+            return reproduce(experiment, scale, store, seeds=seeds, jobs=jobs, ray=ray, log=log, watch=watcher)
     except KeyboardInterrupt:
         print("fedfdp: interrupted; the same command goes on from there", file=sys.stderr)
         raise SystemExit(130) from None

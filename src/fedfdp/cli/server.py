@@ -65,7 +65,7 @@ def _coordinate(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with beside(folder, port, wanted=watch) as say, Watcher(config) as watcher, listening(settings) as link:
         print(f"listening on {settings.address}", file=sys.stderr)
-        network = Network(link.grid, link.node_ids, link.meter)
+        network = Network(link.grid, link.node_ids, link.meter, owners=link.owners)
         try:
             result = coordinate(
                 config, settings, network, out=folder, resume=resume is not None, on_update=watcher, say=say

@@ -64,12 +64,12 @@ class Federation:
     def __len__(self) -> int:
         return len(self.clients)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The clients' names, in the order of summation."""
         return tuple(client.name for client in self.clients)
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """n_i of each client: its training records, or the persons they are of."""
         return tuple(client.size for client in self.clients)

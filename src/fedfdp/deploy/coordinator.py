@@ -6,9 +6,9 @@ It has no records and no ledgers: nodes keep both, and say what they have spent.
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flwr.serverapp import Grid
@@ -47,6 +47,7 @@ class Network:
     ids: dict[str, int]
     meter: Meter | None = None
     check: Callable[[], None] | None = None  # raises where waiting for nodes is in vain
+    owners: Mapping[int, str] = field(default_factory=dict)  # whose each node id is, where keys are registered
 
 
 def load(source: str, overrides: list[str] | None = None) -> tuple[Config, Flower]:
@@ -68,7 +69,7 @@ def coordinate(
 ) -> Result:
     """Runs a config with the nodes of `settings`; every round is checkpointed, so that none is paid for twice."""
     _check(config, settings)
-    exchange = Exchange(network.grid, dict(network.ids), network.meter, check=network.check)
+    exchange = Exchange(network.grid, dict(network.ids), network.meter, check=network.check, owners=network.owners)
     roster = Roster(tuple(settings.nodes), exchange, name=config.data.source, mixed=config.model.own is not None)
     roster.gather(settings.enough, settings.wait, say=say)
     config = fitted(config, roster)  # by what the nodes declare
@@ -109,7 +110,8 @@ def coordinate(
         accounts = None
         if privacy is not None:
             budgets = {name: privacy.budget(name) for name in roster.names}
-            accounts = Accounts(privacy.delta, privacy.accountant, budgets, method.adaptive)
+            register = Path(settings.register) if settings.register else None
+            accounts = Accounts(privacy.delta, privacy.accountant, budgets, method.adaptive, register=register)
         engine = FlowerEngine(
             roster,
             method,

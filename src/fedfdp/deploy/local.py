@@ -50,7 +50,7 @@ def deploy_local(
 
     try:
         with listening(settings) as link:
-            network = Network(link.grid, link.node_ids, link.meter, check)
+            network = Network(link.grid, link.node_ids, link.meter, check, link.owners)
             return coordinate(config, settings, network, out=out, on_update=on_update, say=say)
     except RunError as error:
         dead = [name for name, node in zip(names, nodes, strict=True) if node.poll() is not None]
@@ -68,7 +68,7 @@ def prepare(config: Config, settings: Flower, place: Path, names: list[str]) -> 
     address = f"127.0.0.1:{free_port()}"
     made = make_certificates(place, ["localhost", "127.0.0.1"])
     (place / "run.toml").write_bytes(tomli_w.dumps(config.to_dict()).encode())
-    keys = {name: str(make_node_key(place / f"{name}.key")) for name in names}
+    keys: dict[str, str | tuple[str, ...]] = {name: str(make_node_key(place / f"{name}.key")) for name in names}
     for part, name in enumerate(names):
         (place / f"{name}.toml").write_text(tomli_w.dumps(node_settings(config, settings, address, name, part)))
     return replace(

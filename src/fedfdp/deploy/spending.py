@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfdp.core.errors import RunError
-from fedfdp.engines.flower.node import LEDGER
+from fedfdp.engines.flower.book import LEDGER
 from fedfdp.engines.flower.policy import load_node
 from fedfdp.privacy.accounting import find
 from fedfdp.privacy.accounting.base import Accountant

@@ -34,7 +34,7 @@ class EngineFactory(Protocol):
 
 
 # Where the factory of each engine is, imported when it is first used; None where records are not in this process.
-ENGINES = {"local": "fedfdp.engines.local:LocalEngine", "flower": None}
+ENGINES = {"local": "fedfdp.engines.local:LocalEngine", "ray": "fedfdp.engines.ray.settings:RAY", "flower": None}
 
 
 def check_engine(name: str) -> None:

@@ -5,7 +5,7 @@ A client's ledger is charged before its batch is drawn; a client that cannot aff
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 
 import numpy as np
 import torch
@@ -60,6 +60,7 @@ class LocalEngine(Engine):
         by_record = all(client.train.unit is None for client in federation.clients)
         alike = learner.first is None  # otherwise each client's model is put together by itself
         self.fused = fused and privacy is not None and not learner.stochastic and by_record and alike
+        self._places = {client.name: place for place, client in enumerate(federation.clients)}
         self.unable: set[str] = set()
         self.local_losses: dict[str, float] = {}  # of the clients' own updated models, where a round was watched
 
@@ -72,12 +73,18 @@ class LocalEngine(Engine):
         watch: bool = False,
     ) -> Iterator[tuple[Upload, object]]:
         """As `Engine.round`, in the federation's order."""
+        for wave in self.charged(broadcast, memories, asked):
+            yield from self.answers(wave, watch=watch)
+
+    def charged(
+        self, broadcast: Broadcast, memories: Mapping[str, object], asked: Sequence[str] | None = None
+    ) -> Iterator["Wave"]:
+        """The clients that are asked and can pay, in groups that are computed together. Their ledgers were charged."""
         self.local_losses = {}
         if self.privacy is not None:
             self._check(broadcast)
         usual = self._request(broadcast, self.learner) if self.privacy else None
-        wanted = set(self.federation.names if asked is None else asked)
-        for wave in self._waves([client for client in self.federation.clients if client.name in wanted]):
+        for wave in self._waves(self._clients(asked)):
             message, request = broadcast, usual
             if (learner := self.learner.of(wave[0].name)) is not self.learner:  # models that differ go one by one
                 message = self._narrowed(broadcast, learner)
@@ -87,12 +94,23 @@ class LocalEngine(Engine):
                 memory = memories[data.name] if data.name in memories else self.algorithm.memory()
                 if client := self._charged(data, message.round, memory, request):
                     clients.append((client, memory))
-            alike = all(self.algorithm.start(message, memory) is message.weights for _, memory in clients)
-            together = self.fused and len(clients) > 1 and alike
-            who = [client for client, _ in clients]
-            ready = self._prefetch(who, message) if together else iter(who)
-            for client, (_, memory) in zip(ready, clients, strict=True):
-                yield self._run(client, memory, message, request, watch)
+            yield Wave(clients, message, request)
+
+    def _clients(self, asked: Sequence[str] | None) -> Sequence[ClientData]:
+        """Those that are asked, in the federation's order. Of a million clients, only they are looked at."""
+        if asked is None:
+            return self.federation.clients
+        places = self._places
+        return [self.federation.clients[place] for place in sorted({places[name] for name in asked if name in places})]
+
+    def answers(self, wave: "Wave", *, watch: bool = False) -> Iterator[tuple[Upload, object]]:
+        """Upload and new memory of each client of a wave."""
+        alike = all(self.algorithm.start(wave.message, memory) is wave.message.weights for _, memory in wave.clients)
+        together = self.fused and len(wave.clients) > 1 and alike
+        who = [client for client, _ in wave.clients]
+        ready = self._prefetch(who, wave.message) if together else iter(who)
+        for client, (_, memory) in zip(ready, wave.clients, strict=True):
+            yield self._run(client, memory, wave.message, wave.request, watch)
 
     def _check(self, broadcast: Broadcast) -> None:
         """Refuses numbers out of range before a record is read or a ledger charged, by public values alone."""
@@ -225,6 +243,15 @@ class LocalEngine(Engine):
         if client.learner.first is not None:  # of a client whose model may be narrower
             start = w.assembled(upload.update, start)
         return client.learner.whole(self.algorithm.holds(w.add(start, upload.update), memory))
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Clients that are computed together, each with what it remembers; paid for."""
+
+    clients: list[tuple[LocalClient, object]]
+    message: Broadcast
+    request: "Request | None"  # None without privacy
 
 
 class Request:

@@ -135,13 +135,14 @@ def reproduce(
     *,
     seeds: int = 1,
     jobs: int | None = None,
+    ray: str | None = None,
     log: str | None = None,
     watch: Callable[[RunProgress], None] = lambda progress: None,
 ) -> Results:
     """Runs what is missing and reads everything. If it is killed, the same call continues where the first one was."""
     chosen = experiment.seeds or tuple(range(seeds))
     planned = plan_runs(experiment, scale, chosen)
-    failed = sweep([p.config for p in planned], store, jobs=jobs, log=log, watch=watch)
+    failed = sweep([p.config for p in planned], store, jobs=jobs, ray=ray, log=log, watch=watch)
     if failed:
         path, reason = next(iter(failed.items()))
         raise RunError(f"{len(failed)} of {len(planned)} runs failed; the first, {path.name}: {reason}")

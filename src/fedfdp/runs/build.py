@@ -137,7 +137,7 @@ def launch(
     on_update: Callable[[Update], None] | None = None,
 ) -> Result:
     """Runs a config in this process; with `out` into that folder."""
-    engine = find_engine(config.engine)
+    engine = config.ray if config.engine == "ray" and config.ray else find_engine(config.engine)
     if resume and out is not None:  # a private range is estimated once
         kept = RunFolder.find(out).config().get("data", {}).get("estimate", {})
         config = _with_ranges(config, kept.get("found", {}), kept.get("found_with", 0.0))

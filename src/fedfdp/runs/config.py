@@ -16,6 +16,7 @@ from fedfdp.data.partition import How
 from fedfdp.data.schema import Facts
 from fedfdp.engines import check_engine
 from fedfdp.engines.flower.settings import Flower
+from fedfdp.engines.ray.settings import Ray
 from fedfdp.features import Features
 from fedfdp.models import Model
 from fedfdp.privacy.dpsgd import DPSGD
@@ -63,7 +64,7 @@ class TopLevel:
     seed: int = 0  # of batches, noise, initial weights and partition
     rounds: int | None = None  # None: as many as the budget allows
     eval_every: int | None = None  # rounds between evaluations; None: about 15 evaluations in all
-    engine: str = "local"  # local: all clients in this process; flower: across machines; or package.module:Class
+    engine: str = "local"  # local: in this process; ray: on a cluster; flower: across machines; or package.module:Class
     fused: bool = True  # whether many clients are computed in one pass
     device: str = "cpu"  # cpu, cuda or auto
     randomness: Literal["seeded", "secure"] = "seeded"  # secure: from the operating system, never the same again
@@ -92,6 +93,7 @@ class Config(TopLevel):
     privacy: DPSGD | None = None  # None: training without privacy
     server: ServerOptimizer = field(default_factory=ServerOptimizer)  # what the server adds to the method
     participation: Participation = field(default_factory=Participation)  # who takes part in a round
+    ray: Ray | None = None  # over a cluster: which one, how many workers
     flower: Flower | None = None  # across machines: where, with whom, how long to wait
 
     def settled(self, facts: PublicFacts | None = None) -> Settled:
@@ -127,8 +129,8 @@ class Config(TopLevel):
         return {**scalars, **sections}
 
     def fingerprint(self) -> str:
-        """Equal for runs that compute the same. Names, threads, device and how often to evaluate do not count."""
-        values = {k: v for k, v in self.to_dict().items() if k not in ("name", "eval_every", "threads", "device")}
+        """Equal for runs that compute the same. Names, threads, device, cluster and evaluations do not count."""
+        values = {k: v for k, v in self.to_dict().items() if k not in _NOT_COMPUTED}
         if self.metric == "loss":
             del values["metric"]  # older runs, made before there was a choice, keep their fingerprint
         values["algorithm"] = algorithm_settings(self.algorithm)
@@ -151,6 +153,7 @@ def from_dict(settings: Mapping[str, object]) -> Config:
     return Config(**vars(parse(TopLevel, values, "")), **parts)
 
 
+_NOT_COMPUTED = ("name", "eval_every", "threads", "device", "ray")
 SECTIONS = {
     "data": Data,
     "features": Features,
@@ -158,6 +161,7 @@ SECTIONS = {
     "privacy": DPSGD,
     "server": ServerOptimizer,
     "participation": Participation,
+    "ray": Ray,
     "flower": Flower,
 }
 

@@ -6,8 +6,8 @@ Nothing is estimated: what is not known is not added silently, it is said.
 import datetime
 import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedfdp.core.errors import RunError
@@ -98,10 +98,34 @@ def register(places: Sequence[Path]) -> list[Records]:
     """What is known of these runs, folders of runs, and nodes (their .toml files), by records."""
     entries = [entry for place in places for entry in _entries(place)]
     unique = list({entry.place.resolve(): entry for entry in entries}.values())
-    groups: dict[tuple[str, str], list[Entry]] = {}
-    for entry in unique:
-        groups.setdefault((entry.data, entry.unit.name), []).append(entry)
-    return [_records(group) for group in groups.values()]
+    return [_records(group, unit) for same in _on_the_same_records(unique) for unit, group in _by_unit(same)]
+
+
+def _on_the_same_records(entries: list[Entry]) -> list[list[Entry]]:
+    """Entries whose records have one name, or are the same under another name."""
+    sets: list[list[Entry]] = []
+    for entry in entries:
+        marks = {entry.data, entry.fingerprint} - {""}
+        joined = [known for known in sets if any(marks & {one.data, one.fingerprint} for one in known)]
+        sets = [known for known in sets if known not in joined]
+        sets.append([*(one for known in joined for one in known), entry])
+    return sets
+
+
+def _by_unit(entries: list[Entry]) -> Iterator[tuple[Unit, list[Entry]]]:
+    """Entries by whom they protect. Whoever protects a person protects each record of them, not the other way round."""
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.unit.name, []).append(entry)
+    for name, group in groups.items():
+        unit = group[0].unit
+        others = [entry for entry in entries if entry.unit.name != name and entry.holders]
+        if others and not unit.is_record:
+            names = ", ".join(entry.place.name for entry in others[:3])
+            whom = f"protect one {others[0].unit.one}, not one {unit.one}"
+            lost = f"{len(others)} run(s) on the same records {whom} ({names})"
+            group = [replace(group[0], warnings=(*group[0].warnings, lost)), *group[1:]]
+        yield unit, group + (others if unit.is_record else [])
 
 
 def _entries(place: Path) -> list[Entry]:
@@ -167,7 +191,7 @@ def _spent(
     return found
 
 
-def _records(entries: list[Entry]) -> Records:
+def _records(entries: list[Entry], unit: Unit) -> Records:
     private = [entry for entry in entries if entry.holders]
     moved = len({e.fingerprint for e in private}) > 1 and not all(entry.fixed_holders for entry in private)
     by_holder: dict[str, list[Spent]] = {}
@@ -175,7 +199,7 @@ def _records(entries: list[Entry]) -> Records:
         for name, spent in ({ANYONE: _most(entry)} if moved else entry.holders).items():
             by_holder.setdefault(name, []).append(spent)
     totals = sorted((_total(name, parts) for name, parts in by_holder.items()), key=lambda t: (-t.epsilon, t.holder))
-    return Records(entries[0].data, entries[0].unit, tuple(sorted(entries, key=lambda e: e.date)), tuple(totals))
+    return Records(entries[0].data, unit, tuple(sorted(entries, key=lambda e: e.date)), tuple(totals))
 
 
 def _most(entry: Entry) -> Spent:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fedfdp.core.errors import FedFDPError
+from fedfdp.engines.ray.settings import check_ray
 from fedfdp.fairness.metrics import METRICS
 from fedfdp.native.threads import cores
 from fedfdp.runs.build import pinned
@@ -21,6 +22,9 @@ from fedfdp.runs.config import Config
 from fedfdp.runs.session import Update
 from fedfdp.runs.store import Store
 from fedfdp.runs.tracking import Track, tracker
+
+if TYPE_CHECKING:
+    from ray.util.queue import Queue
 
 State = Literal["found", "started", "running", "done", "failed"]
 SECONDS_BETWEEN_REPORTS = 0.3
@@ -43,16 +47,22 @@ def sweep(
     store: Store,
     *,
     jobs: int | None = None,
+    ray: str | None = None,
     log: str | None = None,
     watch: Callable[[RunProgress], None] = lambda progress: None,
 ) -> dict[Path, str]:
-    """Runs what is not done yet, `jobs` at a time. Returns which runs failed and why; the others are in the store."""
+    """Runs what is not done yet, `jobs` at a time. Returns which runs failed and why; the others are in the store.
+
+    With `ray`, the address of a cluster, its cores run them: the store is then a folder that all its machines see.
+    """
     waiting: deque[Config] = deque()
     for path, config in {store.path(c): replace(c, threads=1) for c in pinned(configs)}.items():
         if store.finished(config):
             watch(RunProgress(path.name, "found", config.rounds or 0, config.rounds or 0))
         else:
             waiting.append(config)
+    if ray is not None:
+        return over_cluster(waiting, store.root, ray, log, watch)
     failed: dict[Path, str] = {}
     workers: dict[Connection, _Worker] = {}
     try:
@@ -125,17 +135,62 @@ def _work(connection: Connection, root: Path, log: str | None) -> None:
     try:
         while True:
             config: Config = connection.recv()
-            name = store.path(config).name
-            try:
-                with tracker(log, root, name, config.to_dict()) as track:
-                    store.complete(config, _Reporter(connection, name, track))
-                summary = store.run(config).summary()
-                rounds = summary["rounds"]
-                connection.send(RunProgress(name, "done", rounds, rounds, _headline(summary)))
-            except FedFDPError as error:
-                connection.send(RunProgress(name, "failed", message=str(error)))
+            connection.send(completed(config, store, log, connection.send))
     except (EOFError, ConnectionError, KeyboardInterrupt):
         return
+
+
+def completed(config: Config, store: Store, log: str | None, tell: Callable[[RunProgress], object]) -> RunProgress:
+    """Runs a config into the store, or goes on with it; how it ended."""
+    name = store.path(config).name
+    try:
+        with tracker(log, store.root, name, config.to_dict()) as track:
+            store.complete(config, _Reporter(tell, name, track))
+        summary = store.run(config).summary()
+        return RunProgress(name, "done", summary["rounds"], summary["rounds"], _headline(summary))
+    except FedFDPError as error:
+        return RunProgress(name, "failed", message=str(error))
+
+
+def over_cluster(
+    configs: Sequence[Config], root: Path, address: str, log: str | None, watch: Callable[[RunProgress], None]
+) -> dict[Path, str]:
+    """Each run is a task of one core; one whose worker is lost goes on elsewhere from its checkpoint."""
+    check_ray()
+    import ray
+    from ray.util.queue import Queue
+
+    from fedfdp.engines.ray.engine import connect
+
+    started, store, failed = connect(address), Store(root.resolve()), dict[Path, str]()
+    said, run = Queue(), ray.remote(num_cpus=1, max_retries=-1)(_on_cluster)
+    tasks = {run.remote(config, store, log, said): config for config in configs}
+    try:
+        while tasks:
+            done, _ = ray.wait(list(tasks), timeout=SECONDS_BETWEEN_REPORTS)
+            for progress in said.get_nowait_batch(said.qsize()):
+                watch(progress)
+            for task in done:
+                path = root / store.path(tasks.pop(task)).name
+                try:
+                    progress = ray.get(task)
+                except ray.exceptions.RayError as error:
+                    progress = RunProgress(path.name, "failed", message=str(error).strip().splitlines()[-1])
+                watch(progress)
+                if progress.state == "failed":
+                    failed[path] = progress.message
+    finally:
+        for task in tasks:
+            ray.cancel(task)
+        said.shutdown()
+        if started:
+            ray.shutdown()
+    return failed
+
+
+def _on_cluster(config: Config, store: Store, log: str | None, said: "Queue") -> RunProgress:
+    said.put(RunProgress(store.path(config).name, "started", 0, config.rounds or 0))
+    return completed(config, store, log, said.put)
 
 
 def _headline(values: Mapping[str, float | None]) -> dict[str, float | None]:
@@ -145,8 +200,8 @@ def _headline(values: Mapping[str, float | None]) -> dict[str, float | None]:
 class _Reporter:
     """Tells the sweep how far the run is. If the sweep is gone, it stops the run, which then saves itself."""
 
-    def __init__(self, connection: Connection, name: str, track: Track) -> None:
-        self.connection, self.name, self.track, self.last = connection, name, track, 0.0
+    def __init__(self, tell: Callable[[RunProgress], object], name: str, track: Track) -> None:
+        self.tell, self.name, self.track, self.last = tell, name, track, 0.0
 
     def __call__(self, update: Update) -> None:
         self.track(update)
@@ -158,6 +213,6 @@ class _Reporter:
         step = update.step
         try:
             progress = RunProgress(self.name, "running", step.round, step.rounds, _headline(seen))
-            self.connection.send(progress)
+            self.tell(progress)
         except (ConnectionError, OSError):
             raise KeyboardInterrupt from None

@@ -7,7 +7,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from fedfdp.data import Federation
 from fedfdp.data.domains import Domains
 from fedfdp.engines import EngineFactory, find_engine
 from fedfdp.engines.local import LocalEngine
+from fedfdp.engines.ray.settings import Ray
 from fedfdp.fairness.metrics.outputs import OfOutputs
 from fedfdp.fairness.performance import Performance
 from fedfdp.features import Features, about, as_map, normalised, whole
@@ -109,8 +110,9 @@ def train(
         randomness: "secure" draws batches and noise from the operating system: nothing is repeated then, and a round
             that is resumed is paid for again.
         eval_every: rounds between two evaluations; None: about 15 evaluations in all.
-        engine: how clients are reached: None or "local", all in this process; "package.module:Class"; or a class or
-            function that is called as `LocalEngine` is, and gives an `Engine`.
+        engine: how clients are reached: None or "local", all in this process; "ray" or a `Ray`, over the workers of a
+            cluster; "package.module:Class"; or a class or function that is called as `LocalEngine` is, and gives an
+            `Engine`.
         fused: whether many clients are computed in one pass; False is slower, and the same but for rounding.
         device: "cpu", "cuda" or "auto".
         threads: None: one per core, or one in all where there is little to compute.
@@ -169,7 +171,8 @@ def train(
         learner = learner_of(model, loss or task.loss, in_parts=True, others=others)
     else:
         learner = learner_of(model, loss or task.loss)
-    foreign = None if factory is LocalEngine else examine(factory, "engine")
+    ours = factory is LocalEngine or isinstance(factory, Ray)  # they compute the same
+    foreign = None if ours else examine(factory, "engine")
     settings = {
         "algorithm": algorithm_settings(algorithm),
         "privacy": plain(privacy) if privacy else {},
@@ -208,7 +211,8 @@ def train(
             made = factory(inner, learner, algorithm, privacy=privacy, randomness=source, book=book, fused=fused)
             derive = "derive it from fedfdp.training.protocols.Engine"
             require(isinstance(made, Engine), "engine", type(made), "what it makes is no engine", derive)
-            yield Started(made, LocalEvaluator(learner, inner, performance), book)
+            with closing(made):
+                yield Started(made, LocalEvaluator(learner, inner, performance), book)
 
     result = carry_out(
         plan,

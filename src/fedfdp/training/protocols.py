@@ -173,6 +173,10 @@ class Engine(Protocol):
             watch: whether `local_losses` are wanted of this round.
         """
 
+    def close(self) -> None:
+        """Called once, when the run is over or has failed."""
+        return
+
     def facts(self) -> EngineFacts:
         """What the summary and the statement say of this engine."""
         return EngineFacts()

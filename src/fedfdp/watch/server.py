@@ -74,7 +74,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Asks a run to stop."""
-        self.rfile.read(min(int(self.headers.get("Content-Length") or 0), 4096))
+        length = self.headers.get("Content-Length", "")
+        self.rfile.read(min(int(length), 4096) if length.isdecimal() else 0)  # of −1 it would read without end
         self.close_connection = True
         parts = urlsplit(self.path)
         if not self._from_here():

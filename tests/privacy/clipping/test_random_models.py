@@ -52,7 +52,17 @@ class Layer(nn.Module):
             self.body = nn.PReLU(T)
         elif kind == "root mean":
             self.body = nn.RMSNorm(D)
-        elif kind in ("transposed", "product"):
+        elif kind == "upsampled":
+            self.body = nn.ConvTranspose1d(D, D, 3, padding=1, groups=2)
+        elif kind == "bag":
+            self.body = nn.EmbeddingBag(6, D, mode="sum")
+        elif kind == "bilinear":
+            self.body = nn.Bilinear(D, D, D)
+        elif kind == "both ways":
+            self.body = nn.RNN(D, D // 2, bidirectional=True, batch_first=True)
+        elif kind == "instance norm":
+            self.body = nn.InstanceNorm1d(D, affine=True)
+        elif kind in ("transposed", "product", "tied", "cast"):
             self.matrix = nn.Parameter(0.3 * torch.randn(D, D))
         elif kind == "folded bias":
             self.body = nn.Embedding(3, D)
@@ -64,14 +74,22 @@ class Layer(nn.Module):
             return self.body(h.reshape(-1, D)).view(h.shape)
         if self.kind == "sequence first":
             return self.body(h.transpose(0, 1)).transpose(0, 1)
-        if self.kind in ("conv", "group norm"):
+        if self.kind in ("conv", "group norm", "upsampled", "instance norm"):
             return self.body(h.transpose(1, 2)).transpose(1, 2)
         if self.kind == "attention":
             return self.body(h, h, h, need_weights=False)[0]
         if self.kind == "embedding":
             return h + self.body((h.detach() * 2).long().clamp(0, 5)[..., 0])
-        if self.kind in ("lstm", "gru"):
+        if self.kind in ("lstm", "gru", "both ways"):
             return self.body(h)[0]
+        if self.kind == "bag":
+            return h + self.body((h.detach() * 2).long().clamp(0, 5)[..., 0]).unsqueeze(1)
+        if self.kind == "bilinear":
+            return self.body(h, h.tanh())
+        if self.kind == "tied":
+            return functional.linear(functional.linear(h, self.matrix[: D // 2]), self.matrix[:, : D // 2])
+        if self.kind == "cast":
+            return (h.double() @ (1 + self.matrix).double()).float() / D
         if self.kind == "cell":
             state = (h[:, 0], torch.zeros_like(h[:, 0]))
             for place in range(T):
@@ -99,7 +117,10 @@ LAYERS = [
     *("linear", "folded", "sequence first", "conv", "layer norm", "group norm", "attention", "embedding", "position"),
     "gain",
 ]
-NEW = ["lstm", "gru", "cell", "bound token", "expanded", "transposed", "product", "slope", "root mean", "folded bias"]
+NEW = [
+    *("lstm", "gru", "cell", "bound token", "expanded", "transposed", "product", "slope", "root mean", "folded bias"),
+    *("upsampled", "bag", "bilinear", "both ways", "instance norm", "tied", "cast"),
+]
 
 CLEAN: dict[str, Op] = {
     "tanh": torch.tanh,
@@ -150,8 +171,23 @@ MIXING: dict[str, Op] = {
     "neighbours": lambda h: (h + torch.cat([h[1:], h[-1:]])) / 2,
     "attention over the batch": lambda h: _over_the_batch(h),
     "through numpy": lambda h: h + 0 * h.sum() + float(h.detach().numpy().mean() - h[0].detach().numpy().mean()),
+    "across": lambda h: h.reshape(len(h), -1).T.reshape(h.shape),
+    "by the others' signs": lambda h: torch.where(_across(h) > 0, h, h - 1) if len(h) > 1 else h,
+    "by others that are large": lambda h: torch.where(_across(h).isfinite(), h, _across(h)).add(_across(h), alpha=1e-9),
+    "divided by a large mean": lambda h: functional.normalize(1e9 * h, dim=0, eps=1e10),
+    "some are left out": lambda h: _some_left_out(h),
     "tail": lambda h: torch.where(torch.arange(len(h))[:, None, None] < 12, h, 3 * h),
 }
+
+
+def _across(h: Tensor) -> Tensor:
+    """Another record's numbers in the place of each."""
+    return h.reshape(len(h), -1).T.reshape(h.shape)
+
+
+def _some_left_out(h: Tensor) -> Tensor:
+    large = h.detach().abs().amax((1, 2)) > 9
+    return h * (1 if len(h[large]) == 0 else 2)
 
 
 def _late_rows(h: Tensor) -> Tensor:

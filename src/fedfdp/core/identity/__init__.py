@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from fedfdp.core.identity.hashing import until_gone
-from fedfdp.core.identity.reader import Reader
+from fedfdp.core.identity.reader import Reader, slots_of
 
-__all__ = ["Identity", "digests", "examine", "identity", "remembered"]
+__all__ = ["Identity", "digests", "examine", "identity", "remembered", "slots_of"]
 
 _remembered: dict[int, str] = {}
 

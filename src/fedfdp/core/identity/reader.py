@@ -96,7 +96,8 @@ class Reader:
         """What a container of a subclass holds besides its members."""
         if type(value) is plain:
             return b""
-        return hashed(self.digest(type(value), path), self._mapping(getattr(value, "__dict__", {}), path))
+        held = {**getattr(value, "__dict__", {}), **slots_of(value)}
+        return hashed(self.digest(type(value), path), self._mapping(held, path))
 
     # Numbers --------------------------------------------------------------------------------------------------------
 
@@ -205,7 +206,7 @@ class Reader:
             return self.digest(value._modules["_orig_mod"], path)
         # Hooks are kept under running numbers, on which nothing depends: only the functions count.
         hooks = [self._all(name, getattr(value, name, {}).values(), f"{path}.{name}") for name in _HOOKS]
-        plain = {n: v for n, v in vars(value).items() if n not in _LEFT_OUT_OF_MODULES}
+        plain = {n: v for n, v in {**vars(value), **slots_of(value)}.items() if n not in _LEFT_OUT_OF_MODULES}
         held: dict[str, object] = {**plain, **value._buffers, **value._parameters, **value._modules}
         return hashed("nn", self.digest(type(value), path), *hooks, self._mapping(held, path))
 
@@ -220,8 +221,7 @@ class Reader:
         if isinstance(made_of, str):
             return hashed("object", kind.__module__, made_of)
         parts = [part if i < 3 or part is None else list(part) for i, part in enumerate(made_of)]
-        slots = {n: getattr(value, n) for base in kind.__mro__ for n in _slots(base) if hasattr(value, n)}
-        held = {**getattr(value, "__dict__", {}), **slots}  # a copy may be made without some of these
+        held = {**getattr(value, "__dict__", {}), **slots_of(value)}  # a copy may be made without some of these
         return hashed("object", self.digest(kind, path), self._mapping(held, path), self._all("made of", parts, path))
 
 
@@ -271,7 +271,14 @@ def _filled(cell: types.CellType) -> bool:
         return False
 
 
-def _slots(kind: type) -> list[str]:
-    slots = vars(kind).get("__slots__", ())
-    names = [slots] if isinstance(slots, str) else list(slots)
-    return [name for name in names if name not in ("__dict__", "__weakref__")]
+def slots_of(value: object) -> dict[str, object]:
+    """What an object holds outside of its `__dict__`: the slots of its classes that are filled."""
+    found: dict[str, object] = {}
+    for kind in reversed(type(value).__mro__):
+        slots = vars(kind).get("__slots__", ())
+        for name in [slots] if isinstance(slots, str) else slots:
+            private = name.startswith("__") and not name.endswith("__")
+            name = f"_{kind.__name__.lstrip('_')}{name}" if private else name  # as Python calls it
+            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+                found[name] = getattr(value, name)
+    return found

@@ -7,8 +7,10 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from fedfdp.core.errors import DataError
+from fedfdp.core import files
+from fedfdp.core.errors import DataError, SettingError
 from fedfdp.privacy.accounting import ACCOUNTANTS, Accountant, find
 from fedfdp.privacy.accounting.events import Adjacency, History, contains, merge
 
@@ -87,9 +89,26 @@ class Accounts:
     budgets: dict[str, float | None]
     adaptive: bool = False  # the method chooses by what was released: only a filter's claim holds then
     spent: dict[str, Spent] = field(default_factory=dict)
+    register: Path | None = None  # a file in which the most charges that each node showed are kept, over all runs
+    known: dict[str, int] = field(default_factory=dict)  # what it holds
 
-    def report(self, client: str, said: str) -> None:
-        """Notes a node's report. A ledger only grows: one that shows less than before was lost, and raises."""
+    def __post_init__(self) -> None:
+        if self.register is not None and self.register.exists():
+            try:
+                self.known = {str(name): int(count) for name, count in json.loads(self.register.read_text()).items()}
+            except (ValueError, AttributeError, TypeError):
+                fix = "put back a copy, or remove it"
+                raise SettingError("flower.register", str(self.register), "is no list of nodes", fix) from None
+
+    def seen(self, client: str) -> int:
+        """The most charges that this coordinator has seen in the node's ledger."""
+        return self.known.get(client, 0)
+
+    def report(self, client: str, said: str, *, past: bool = False) -> None:
+        """Notes a node's report. A ledger only grows: one that shows less than before was lost, and raises.
+
+        `past`: it was made before the run was resumed, so the register may know of later ones.
+        """
         now, before = parse_spent(said, self.accountant), self.spent.get(client)
         if before is not None and before.rule != now.rule:
             raise DataError("its ledger is another one than before")
@@ -99,7 +118,15 @@ class Accounts:
             raise DataError(f"its ledger counts by {now.accountant}, and this method takes a filter")
         if now.by.adaptive and now.delta > self.delta:
             raise DataError(f"its ledger is a filter for delta = {now.delta:g}, the run's is {self.delta:g}")
-        self.spent[client] = now
+        count, seen = sum(count for *_, count in now.history), self.seen(client)
+        if count < seen and not past:
+            raise DataError(f"its ledger shows {count} charges, {seen} were seen: an older copy of it?")
+        self.spent[client], self.known[client] = now, max(count, seen)
+
+    def keep(self) -> None:
+        """Writes the register, before anything is done with the answers."""
+        if self.register is not None:
+            files.write_whole(self.register, json.dumps(self.known, indent=1).encode())
 
     def charged(self) -> int:
         return sum(count for spent in self.spent.values() for _, _, count in spent.history)

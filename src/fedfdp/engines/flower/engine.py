@@ -69,7 +69,7 @@ class Arrivals:
             found.used[entry["round"]] = entry["used"]
             if accounts is not None:
                 for client, spent in entry["spent"].items():
-                    accounts.report(client, json.dumps(spent))
+                    accounts.report(client, json.dumps(spent), past=True)
         return found
 
 
@@ -130,6 +130,8 @@ class FlowerEngine(Engine):
                 self._drop(name, broadcast.round, reason)
                 del uploads[name]
         used = [name for name in wanted if name in uploads]
+        if self.accounts is not None:
+            self.accounts.keep()
         self.arrivals.record(broadcast.round, used, self.accounts.to_dict() if self.accounts else {})
         for name in used:
             self.losses.note(uploads[name])
@@ -219,7 +221,8 @@ class FlowerEngine(Engine):
 
     def _question(self, name: str, round: int, record: bytes) -> Question:
         last = self.arrivals.last(name, round)
-        return Question("train", self.arrivals.run, self.terms, round, last, record)
+        seen = self.accounts.seen(name) if self.accounts is not None else 0
+        return Question("train", self.arrivals.run, self.terms, round, last, record, seen)
 
     def _receive(
         self, name: str, round: int, answer: Answer | DataError, uploads: dict[str, Upload], refusals: dict[str, str]

@@ -5,7 +5,7 @@ A node that is still busy with an earlier question is not asked another: it woul
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flwr.app import Message
@@ -34,6 +34,7 @@ class Exchange:
     meter: Meter | None = None
     given_up: dict[int, float] = field(default_factory=dict)  # when waiting for a node's answer last ended in vain
     check: Callable[[], None] | None = None  # raises where waiting for nodes is in vain
+    owners: Mapping[int, str] = field(default_factory=dict)  # whose each node id is, where keys are registered
 
     def present(self) -> set[int]:
         """The nodes that can be asked now."""

@@ -1,12 +1,17 @@
 """What crosses the network: questions and answers as Flower records, their tensors as safetensors.
 
 Nothing is unpickled, and nothing here trusts what it reads: a message that does not parse is a DataError.
+
+Every message says which protocol its sender speaks, and the oldest that it takes; 0.1.0 said nothing, which is 1. Two
+sides work together if neither is too old for the other. So a new field needs a new VERSION, which older ones pass over,
+and a change that older ones must not pass over needs a new OLDEST too.
 """
 
 import dataclasses
+import importlib.metadata
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -31,6 +36,11 @@ _RUN = re.compile(r"[A-Za-z0-9_-]{0,64}", re.ASCII)
 _STYPE = "fedfdp.record"
 M = TypeVar("M", "Question", "Answer")
 
+VERSION = 2
+OLDEST = 2  # 1: its reports of a ledger do not say which ε the ledger claims, so no run could state one
+_PROTOCOL = "protocol"
+_FIRST = "0.1.0"  # the release that spoke protocol 1
+
 
 @dataclass(frozen=True)
 class Question:
@@ -42,6 +52,7 @@ class Question:
     round: int = 0
     last: int = -1  # the latest round in which this node's upload was used
     record: bytes = b""
+    seen: int = 0  # the most charges that this coordinator has seen in the node's ledger, in all its runs
 
     def __post_init__(self) -> None:
         """Refuses what is wrong at first sight."""
@@ -53,6 +64,8 @@ class Question:
             raise DataError(f"round {self.round!s:.40} is not from 0 to {MOST_ROUNDS - 1}")
         if not -1 <= self.last < max(self.round, 1):
             raise DataError(f"round {self.last!s:.40} cannot be the one used last before round {self.round}")
+        if not 0 <= self.seen < 2**62:
+            raise DataError(f"{self.seen!s:.40} charges cannot have been seen")
         if len(self.terms) > MOST_TERMS:
             raise DataError(f"terms of {len(self.terms):,} characters, where {MOST_TERMS:,} are allowed")
 
@@ -120,19 +133,22 @@ def pack(message: Question | Answer) -> RecordDict:
     """The message as Flower carries it; the record goes as an array, which Flower sends in pieces."""
     fields = {f.name: getattr(message, f.name) for f in dataclasses.fields(message)}
     data: bytes = fields.pop("record")
-    content = RecordDict({"fedfdp": ConfigRecord(fields)})
+    speaks = {"version": VERSION, "oldest": OLDEST, "release": importlib.metadata.version("fedfdp")}
+    content = RecordDict({"fedfdp": ConfigRecord(fields), _PROTOCOL: ConfigRecord(speaks)})
     if data:
         content["record"] = ArrayRecord({"record": Array("uint8", (len(data),), _STYPE, data)})
     return content
 
 
 def unpack(kind: type[M], content: RecordDict, *, limit: int) -> M:
-    """The message in `content`, if it is one and its record has at most `limit` bytes."""
+    """The message in `content`, if it is one, its sender speaks as we do, and its record has at most `limit` bytes."""
     try:
-        values = dict(content["fedfdp"])
+        values, newer = dict(content["fedfdp"]), _understood(content.config_records.get(_PROTOCOL, {}))
         arrays = content.array_records.get("record")
         array = arrays["record"] if arrays is not None else None
         known = {f.name: f.type for f in dataclasses.fields(kind) if f.name != "record"}
+        if newer:
+            values = {name: value for name, value in values.items() if name in known}
         if set(values) != set(known):
             raise ValueError(f"fields {sorted(values)}")
         for name, type_ in known.items():
@@ -146,6 +162,25 @@ def unpack(kind: type[M], content: RecordDict, *, limit: int) -> M:
     if len(data) > limit:
         raise DataError(f"a record of {len(data):,} bytes, where {limit:,} are allowed")
     return kind(**values, record=data)
+
+
+def _understood(said: Mapping[str, object]) -> bool:
+    """Whether the sender speaks a newer protocol than we do; a DataError says which side is too old for the other."""
+    version, oldest, release = said.get("version", 1), said.get("oldest", 1), said.get("release", _FIRST)
+    if not (type(version) is type(oldest) is int and isinstance(release, str) and 1 <= oldest <= version < 2**31):
+        raise DataError("a message of an impossible protocol")
+    ours = importlib.metadata.version("fedfdp")
+    if version < OLDEST:
+        raise DataError(
+            f"the other side speaks protocol {version} (fedfdp {one_line(release)[:20]}), this one takes {OLDEST} to "
+            f"{VERSION} (fedfdp {ours}); upgrade fedfdp there"
+        )
+    if oldest > VERSION:
+        raise DataError(
+            f"the other side takes no protocol before {oldest} (fedfdp {one_line(release)[:20]}), this one speaks "
+            f"{VERSION} (fedfdp {ours}); upgrade fedfdp here"
+        )
+    return version > VERSION
 
 
 def reply_to(message: Message, answer: Callable[[Question], Answer]) -> Message:

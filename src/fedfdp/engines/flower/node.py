@@ -23,22 +23,24 @@ from fedfdp.core.settings import parse
 from fedfdp.core.trees import is_plain
 from fedfdp.data import Federation
 from fedfdp.engines.flower import checks, memory
+from fedfdp.engines.flower.book import LEDGER, open_book
 from fedfdp.engines.flower.judging import Evaluations, check_apart
 from fedfdp.engines.flower.messages import COULD_NOT, Answer, Hello, Judge, Question, Status
 from fedfdp.engines.flower.policy import NodeConfig, RefusalError
 from fedfdp.engines.flower.terms import Terms, build_model, check_size, frozen_digest, learner_of, try_out
+from fedfdp.engines.flower.witness import Witness
 from fedfdp.engines.local import LocalEngine
 from fedfdp.features import whole as with_features
 from fedfdp.features.mapped import mapped
 from fedfdp.models import Model
-from fedfdp.privacy.ledger import Ledger, LedgerBook
-from fedfdp.privacy.ledger.periods import Dates, Today, utc_today
+from fedfdp.privacy.ledger import Ledger
+from fedfdp.privacy.ledger.periods import Today, utc_today
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
 
 log = logging.getLogger("fedfdp.node")
 
-LEDGER, STOPPED, OWN_MODEL = "ledger.jsonl", "stopped", "model.safetensors"
+STOPPED, OWN_MODEL = "stopped", "model.safetensors"
 
 # Errors whose text may be sent while no record was read: it depends on the question and on what is public.
 _SAYABLE = (RefusalError, SettingError, DataError, BudgetError)
@@ -67,22 +69,16 @@ class Node(AbstractContextManager["Node"]):
         if self.policy.evaluate:
             check_apart(self.data, split_given=split_given)
         self.evaluations = Evaluations(self.folder, self.policy.evaluations)
-        # The ledger belongs to the holder: the same one for every run, coordinator and version of the records.
-        self.book = LedgerBook.open(
-            self.folder / LEDGER,
-            data=f"all records of {self.name}",
-            config="all runs",
-            budgets={self.name: self.policy.epsilon},
-            delta=self.policy.delta,
-            accountant=self.policy.accountant,
-            expects=[self.policy.dearest],  # by what the owner allows, not by what a coordinator asks for first
-            dates=Dates(today, self.policy.limit),
-        )
+        self.witness = Witness(config.second, self.folder / LEDGER)
+        self.witness.check()
+        self.book = open_book(config, today)
+        self.witness.follow()
         self.remembered = memory.load(self.folder)
         if self.book.charged() < self.remembered.charged:
             self.book.close()
             shown = f"shows {self.book.charged()} of at least {self.remembered.charged} charges"
-            raise RunError(f"{self.folder / LEDGER} {shown}: missing or an older copy; put the right one back")
+            fix = "put the right one back, or declare it with: fedfdp node restored NODE.toml"
+            raise RunError(f"{self.folder / LEDGER} {shown}: missing or an older copy; {fix}")
         self.stopped = (self.folder / STOPPED).exists()
         if self.stopped:
             log.warning("%s refuses rounds: read %s, and delete it", self.name, self.folder / STOPPED)
@@ -134,6 +130,9 @@ class Node(AbstractContextManager["Node"]):
             raise RefusalError(COULD_NOT)
         if question.kind == "evaluate" and not self.policy.evaluate:
             raise RefusalError("policy.evaluate does not allow evaluation on raw records")
+        if question.seen > self.book.charged():
+            shown = f"{question.seen} charges of this node were seen, its ledger shows {self.book.charged()}"
+            raise RefusalError(f"{shown}: an older copy? Its owner declares it: fedfdp node restored")
         agreed = self._agree(question.terms)
         if question.kind == "evaluate":
             return self._prepare_judging(question, agreed)
@@ -239,6 +238,7 @@ class Node(AbstractContextManager["Node"]):
             engine = agreed.engine
             assert engine.privacy is not None
             return self._unable(question, self.ledger.short_of(engine.algorithm.events(broadcast, engine.privacy)))
+        self.witness.follow()
         ((upload, after),) = uploaded
         record = records.to_bytes(upload)
         self.remembered = memory.Remembered(

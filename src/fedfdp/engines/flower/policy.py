@@ -164,6 +164,13 @@ class NodeConfig:
     threads: int | None = None  # None: one per core
     width: float = 1.0  # the part of the full model's width that this node can hold; 0.5: half of its channels
     policy: Policy = field(default_factory=Policy)  # what the owner allows
+    witness: str | None = None  # a second copy of the ledger, outside the folder; None: beside it, FOLDER.witness
+
+    @property
+    def second(self) -> Path:
+        """Where the second copy of the ledger is."""
+        folder = Path(self.folder)
+        return Path(self.witness) if self.witness else folder.with_name(folder.name + ".witness")
 
     def __post_init__(self) -> None:
         require(0 < self.width <= 1, "width", self.width, "above 0, at most 1", "1 holds the full model")
@@ -186,7 +193,10 @@ def load_node(path: Path) -> NodeConfig:
         raise SettingError("config", str(path), f"cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError("config", str(path), f"not valid TOML: {error}") from None
-    for section, names in (values, ("folder", "key", "certificate")), (values.get("data", {}), ("file", "config")):
+    for section, names in (
+        (values, ("folder", "key", "certificate", "witness")),
+        (values.get("data", {}), ("file", "config")),
+    ):
         for name in names:
             if isinstance(section, dict) and isinstance(section.get(name), str):
                 section[name] = str(path.parent / section[name])

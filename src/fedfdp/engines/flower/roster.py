@@ -109,9 +109,10 @@ class Roster:
 
     def refresh(self) -> None:
         """Asks the nodes that are there, and have not said hello yet, what they have."""
-        ids, known = self.exchange.ids, set(self.hellos)
-        expected = {node: name for name, node in ids.items()}
-        fresh = {node for node in self.exchange.present() if expected.get(node) not in known}
+        ids, here = self.exchange.ids, self.exchange.present()
+        expected = {**self.exchange.owners, **{node: name for name, node in ids.items()}}
+        known = {name for name in self.hellos if ids.get(name) in here or name not in self.exchange.owners.values()}
+        fresh = {node for node in here if expected.get(node) not in known}  # also one that comes with its other key
         questions = {node: Question("hello", "", "") for node in fresh}
         if not questions:
             return

@@ -4,6 +4,7 @@ Private keys can be read by their owner alone, and are never overwritten.
 """
 
 import datetime
+import hashlib
 import ipaddress
 import os
 from dataclasses import dataclass
@@ -108,6 +109,27 @@ def read_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise SettingError("key", str(path), "an elliptic-curve private key is needed", _KEY_FIX)
     return key
+
+
+def fingerprint(public: bytes) -> str:
+    """A short name of a public key, to be compared over the telephone."""
+    return hashlib.sha256(public).hexdigest()[:16]
+
+
+def certificates_in(path: Path) -> list[x509.Certificate]:
+    """All certificates in a file: an authority may stand there beside the one that follows it."""
+    try:
+        return x509.load_pem_x509_certificates(path.read_bytes())
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "no PEM certificates"
+        raise SettingError("certificate", str(path), why, "it comes from: fedfdp server --make-certificates") from None
+
+
+def server_key_fits(path: Path, certificate: x509.Certificate) -> bool:
+    """Whether the private key in the file is that of the certificate."""
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    form = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    return key.public_key().public_bytes(*form) == certificate.public_key().public_bytes(*form)
 
 
 _KEY_FIX = "make a pair with: fedfdp node --make-key PATH"

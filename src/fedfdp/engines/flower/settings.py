@@ -12,7 +12,8 @@ class Flower:
     """Settings of a run across machines. A run in one process does not use them."""
 
     address: str = "127.0.0.1:9092"  # host:port where the coordinator listens
-    nodes: dict[str, str] = field(default_factory=dict)  # name → file of its public key, in the order of summation
+    nodes: dict[str, str | tuple[str, ...]] = field(default_factory=dict)  # name → key file(s), in summing order
+    revoked: tuple[str, ...] = ()  # files of public keys that are never let in again, whoever lists them
     authority: str | None = None  # file of the certificate authority that nodes trust
     certificate: str | None = None  # file of the coordinator's TLS certificate
     key: str | None = None  # file of its private key
@@ -21,6 +22,7 @@ class Flower:
     quorum: int | None = None  # uploads that a round needs; None: more than half of the nodes
     deadline: float = 600.0  # seconds for one round
     wait: float = 600.0  # seconds to wait for nodes, at the start and where there are fewer than the quorum
+    register: str | None = None  # file that keeps how much each node's ledger showed, over all runs; None: none
     norm_ratio: float | None = None  # drop uploads whose norm exceeds this multiple of the median
 
     def __post_init__(self) -> None:
@@ -47,9 +49,18 @@ class Flower:
         def place(path: str | None) -> str | None:
             return None if path is None else str(folder / path)
 
-        keys = {name: str(folder / path) for name, path in self.nodes.items()}
+        below = {
+            name: str(folder / given) if isinstance(given, str) else tuple(str(folder / path) for path in given)
+            for name, given in self.nodes.items()
+        }
+        revoked = tuple(str(folder / path) for path in self.revoked)
         authority, certificate, key = place(self.authority), place(self.certificate), place(self.key)
-        return replace(self, nodes=keys, authority=authority, certificate=certificate, key=key)
+        placed = replace(self, authority=authority, certificate=certificate, key=key)
+        return replace(placed, nodes=below, revoked=revoked, register=place(self.register))
+
+    def keys(self) -> dict[str, list[Path]]:
+        """The files of each node's public keys: usually one."""
+        return {name: [Path(p) for p in ((g,) if isinstance(g, str) else g)] for name, g in self.nodes.items()}
 
     @property
     def enough(self) -> int:

@@ -121,11 +121,15 @@ class _LinkGrid(HttpGrid):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class SuperLink:
-    """A running SuperLink: the grid to send messages by, and the node id of each registered name."""
+    """A running SuperLink: the grid to send messages by, and the node id of each registered name.
+
+    Flower makes a node id of each key: `owners` has all of them, also where a node has two keys while it changes them.
+    """
 
     grid: Grid
     node_ids: dict[str, int]
     meter: Meter
+    owners: dict[int, str] = field(default_factory=dict)
 
 
 @contextmanager
@@ -140,17 +144,35 @@ def listening(settings: Flower) -> Iterator[SuperLink]:
         if getattr(settings, name) is None:
             raise SettingError(f"flower.{name}", None, "needed for TLS", "make one: fedfdp server --make-certificates")
     certificates = Certificates(str(settings.authority), str(settings.certificate), str(settings.key))
-    keys = {name: read_public_key(Path(path)) for name, path in settings.nodes.items()}
+    keys = registered(settings)
     with serving(host.strip("[]"), int(port), certificates=certificates, keys=keys) as link:
         yield link
 
 
+def registered(settings: Flower) -> dict[bytes, str]:
+    """Who is let in: the node of each public key, in the order of the nodes."""
+    revoked = {read_public_key(Path(path)): path for path in settings.revoked}
+    found: dict[bytes, str] = {}
+    for name, paths in settings.keys().items():
+        for path in paths:
+            key = read_public_key(path)
+            if key in revoked:
+                allowed = f"this key is revoked ({revoked[key]})"
+                raise SettingError(f"flower.nodes.{name}", str(path), allowed, "list the node's new key instead")
+            if found.setdefault(key, name) != name:
+                raise SettingError(
+                    f"flower.nodes.{name}", str(path), f"{found[key]} has the same key", "give each its own"
+                )
+    return found
+
+
 @contextmanager
-def serving(host: str, port: int, *, certificates: Certificates | None, keys: dict[str, bytes]) -> Iterator[SuperLink]:
+def serving(host: str, port: int, *, certificates: Certificates | None, keys: dict[bytes, str]) -> Iterator[SuperLink]:
     """A SuperLink while the block lasts. Without certificates: plain text, and any node is let in (loopback only)."""
     _, factory = get_objectstore_linkstate_factories(":flwr-in-memory:", NoOpFederationManager())
     state: LinkState = factory.state()
-    node_ids = {name: state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, 0) for name, key in keys.items()}
+    owners = {state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, 0): name for key, name in keys.items()}
+    node_ids = {name: node for node, name in reversed(owners.items())}  # the first of each, until it comes with another
     meter = Meter()
     app = FastAPI(
         openapi_url=None,
@@ -176,7 +198,7 @@ def serving(host: str, port: int, *, certificates: Certificates | None, keys: di
         ssl_keyfile=certificates.key if certificates else None,
     )
     with _listening(uvicorn.Server(settings), f"{host}:{port}"), _running(state) as grid:
-        yield SuperLink(grid, node_ids, meter)
+        yield SuperLink(grid, node_ids, meter, owners)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ uses Flower's internals.
 import logging
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -119,11 +118,13 @@ class Connection:
                 self.client.DeactivateNode(DeactivateNodeRequest(node_id=self.node.node_id))
 
 
-def serve(node: Node, *, poll: float = 0.5, parent: int | None = None) -> None:
+def serve(node: Node, *, poll: float = 0.5, parent: int | None = None, leave: threading.Event | None = None) -> None:
     """Answers questions for as long as the process lives, and connects again after the coordinator was away.
 
-    With `parent`, it ends together with the process of that id.
+    With `parent`, it ends together with the process of that id. Once `leave` is set it ends too, after the question
+    that it is busy with: that one is paid for, so its answer is sent.
     """
+    leave = leave or threading.Event()
     config, failures, known = node.config, 0, False
     private = new_key() if config.key is None else read_private_key(Path(config.key))
     public = private.public_key()
@@ -136,21 +137,20 @@ def serve(node: Node, *, poll: float = 0.5, parent: int | None = None) -> None:
                 log.info("%s is connected to %s", node.name, config.server)
                 failures, known = 0, True
                 with connection.alive():
-                    _attend(node, connection, poll=poll, parent=parent)
+                    _attend(node, connection, poll=poll, parent=parent, leave=leave)
                 return
             except (httpx.HTTPError, ObjectPullError) as error:
                 _explain(error, config, known=known, first=not failures)
-            if _orphaned(parent):
+            if leave.wait(RETRY[min(failures, len(RETRY) - 1)]) or _orphaned(parent):
                 return
-            time.sleep(RETRY[min(failures, len(RETRY) - 1)])
             failures += 1
 
 
-def _attend(node: Node, connection: Connection, *, poll: float, parent: int | None) -> None:
-    while not _orphaned(parent):
+def _attend(node: Node, connection: Connection, *, poll: float, parent: int | None, leave: threading.Event) -> None:
+    while not (leave.is_set() or _orphaned(parent)):
         message = connection.receive()
         if message is None:
-            time.sleep(poll)
+            leave.wait(poll)
             continue
         _deliver(reply_to(message, node.answer), connection)
 

@@ -1,7 +1,8 @@
 """Takes the records of a batch through a model a chunk at a time, the way its plan says.
 
-A chunk that does not follow the proven pass is repeated with fewer records, and in the end one by one. Its first result
-is dropped: nothing of a pass that was not proven is used.
+A chunk that does not follow the proven pass is repeated with fewer records, in the end with copies of a single one, and
+only a record whose copies do not follow it either goes alone. So which way a record goes never depends on another one.
+What a pass gave that was not proven is dropped.
 """
 
 import logging
@@ -47,21 +48,20 @@ def in_chunks(
 ) -> Iterator[tuple[int, int, Found]]:
     """(start, stop, what is found for the records from start to stop), until all records are done.
 
-    A single record is passed to the rules twice, so what is found may have one row more than there are records.
+    A single record is passed to the rules in copies, so what is found may have more rows than there are records.
     """
     for start in range(0, len(x), step):
         stop = min(start + step, len(x))
         if plan.proven is not None:
             part = (x, y) if stop - start == len(x) else (x[start:stop], y[start:stop])
             try:
-                found = together(job, *_two_at_least(*part), plan.proven)
+                found = together(job, *_not_alone(*part), plan.proven)
             except UnsupportedError:
                 _warn_once(job)
-                if stop - start > RECORDS:
+                if stop - start > 1:
                     # A model that computes otherwise for many records gets as few as it was examined with.
-                    smaller = in_chunks(
-                        plan, job, x[start:stop], y[start:stop], RECORDS, together=together, alone=alone
-                    )
+                    few = RECORDS if stop - start > RECORDS else 1
+                    smaller = in_chunks(plan, job, x[start:stop], y[start:stop], few, together=together, alone=alone)
                     yield from ((start + first, start + last, part) for first, last, part in smaller)
                     continue
             else:
@@ -91,9 +91,9 @@ def vmap_or_loop_pass(job: Job, x: Inputs, y: Tensor) -> tuple[Tensor, list[Cont
         return loop_pass(job, x, y)
 
 
-def _two_at_least(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
-    """A single record is given twice: a pass is proven for two records or more, and some models treat one otherwise."""
-    return (x, y) if x.shape[0] != 1 else (joined([x, x]), torch.cat([y, y]))
+def _not_alone(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
+    """Of a single record as many copies as the model was examined with: some models treat one or two otherwise."""
+    return (x, y) if x.shape[0] != 1 else (joined([x] * RECORDS), torch.cat([y] * RECORDS))
 
 
 _said: set[str] = set()

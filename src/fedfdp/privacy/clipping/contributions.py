@@ -43,7 +43,8 @@ class Contribution(Protocol):
 
 def row_norms(rows: Tensor) -> Tensor:
     """(B,) Euclidean norms over all other dimensions, in double, not below the size where squares underflow."""
-    rows = as_matrix(rows).contiguous()  # summed over strides, 2048 squares drift by more than is allowed
+    # Summed over strides, 2048 squares drift by more than is allowed.
+    rows = as_matrix(rows).to(_at_least_single(rows.dtype)).contiguous()
     width = rows.shape[1]
     floor = math.sqrt(width * torch.finfo(rows.dtype).tiny / ROUNDING)
     if width <= BLOCK:
@@ -52,6 +53,11 @@ def row_norms(rows: Tensor) -> Tensor:
     whole = width - width % BLOCK
     blocks = [_norms(rows[:, :whole].view(len(rows), -1, BLOCK)), _norms(rows[:, None, whole:])]
     return _norms(torch.cat(blocks, 1).double()).clamp_min_(floor)
+
+
+def _at_least_single(dtype: torch.dtype) -> torch.dtype:
+    """Half precision rounds by far more than ROUNDING."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def _norms(rows: Tensor) -> Tensor:
@@ -186,9 +192,10 @@ class Sparse:
 
 
 def total_norms(contributions: list[Contribution], batch: int, like: Tensor) -> Norms:
-    """(B,) norms over all parameters, in the precision of `like`, and their slack."""
+    """(B,) norms over all parameters, in the precision of `like` or in single precision, and their slack."""
     if not contributions:
-        return like.new_zeros(batch), None
+        return like.new_zeros(batch, dtype=_at_least_single(like.dtype)), None
     norms, slacks = zip(*(contribution.norms() for contribution in contributions), strict=True)
     loose = [slack for slack in slacks if slack is not None]
-    return functools.reduce(torch.hypot, norms).to(like.dtype), torch.stack(loose).sum(0) if loose else None
+    norm = functools.reduce(torch.hypot, norms).to(_at_least_single(like.dtype))
+    return norm, torch.stack(loose).sum(0) if loose else None

@@ -78,7 +78,7 @@ def clipped_sum(
     step = records_at_a_time(chunk, plan, job)
     alone = vmap_or_loop_pass if plan.how == "vmap" else loop_pass
     for start, stop, (losses, contributions) in in_chunks(plan, job, x, y, step, together=rules_pass, alone=alone):
-        rows = losses.shape[0]  # 2 where a single record was passed twice, see `in_chunks`
+        rows = losses.shape[0]  # more where a single record was passed in copies, see `in_chunks`
         norms, slack = total_norms(contributions, rows, losses)
         limits = clips if stop - start == batch or not clips.dim() else clips[start:stop]
         c, bad = bounded(wanted(coefficient, losses, norms), losses, norms, slack, limits)

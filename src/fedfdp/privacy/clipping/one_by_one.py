@@ -28,7 +28,7 @@ class _Clean(TorchFunctionMode):
     """New memory holds zeros, not what other records left there.
 
     With `vectorised`, functions that reach past a tensor into its memory are refused: under torch.func that memory
-    holds all records.
+    holds all records. So are those that say themselves how they are vectorised: such a rule is given all records.
     """
 
     def __init__(self, *, vectorised: bool = False) -> None:
@@ -41,8 +41,16 @@ class _Clean(TorchFunctionMode):
         name = name_of(func)
         if self._vectorised and name in _INTO_MEMORY:
             raise RuntimeError(f"{name} reaches past the record")
+        if self._vectorised and (name.startswith("torch._ops.") or _has_a_rule(args)):
+            raise RuntimeError(f"{name} is vectorised by a rule of its own")
         result = func(*args, **(kwargs or {}))
         return result.zero_() if name in UNWRITTEN and isinstance(result, Tensor) else result
+
+
+def _has_a_rule(args: Arguments) -> bool:
+    """Whether it is a function with a backward pass of its own that also has its own way to be vectorised."""
+    kind, plain = args[0] if args else None, torch.autograd.Function
+    return isinstance(kind, type) and issubclass(kind, plain) and kind.vmap is not plain.vmap
 
 
 def vmap_pass(job: Job, x: Inputs, y: Tensor) -> tuple[Tensor, list[Contribution]]:
@@ -78,7 +86,7 @@ def loop_pass(job: Job, x: Inputs, y: Tensor) -> tuple[Tensor, list[Contribution
             grads = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
             for store, grad in zip(stores.values(), grads, strict=True):
                 if grad is not None:
-                    store[i] = grad
+                    store[i] = grad.to_dense() if grad.is_sparse else grad
     return torch.stack(losses), [Stored(name, rows) for name, rows in stores.items()]
 
 

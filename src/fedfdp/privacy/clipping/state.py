@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedfdp.core.errors import SettingError
-from fedfdp.core.identity import digests
+from fedfdp.core.identity import digests, slots_of
 from fedfdp.privacy.clipping.job import Job
 from fedfdp.privacy.clipping.modules import named_layers
 
@@ -26,13 +26,25 @@ def state_of(job: Job) -> State:
     kept: dict[str, object] = {"loss": job.loss_fn}
     for name, layer in named_layers(job.model):  # also those that a pass has added
         start = f"model.{name}".rstrip(".")
-        for own, value in vars(layer).items():
-            if own not in _COUNTED_ELSEWHERE and not isinstance(value, (int, float, complex, Tensor)):
-                kept[f"{start}.{own}"] = value
+        held = {own: value for own, value in vars(layer).items() if not _is_put_back(value)}
+        kept |= {f"{start}.{own}": v for own, v in {**held, **slots_of(layer)}.items() if own not in _COUNTED_ELSEWHERE}
+        for own, tensor in {**layer._parameters, **layer._buffers}.items():
+            kept[f"{start}.{own}"] = None if tensor is None else _attached(tensor)
         kept[f"{start}.training"] = layer.training
         kept[f"{start} ({type(layer).__name__})"] = type(layer)
     found, unread = digests(kept, job.own)
     return {**found, UNREAD: unread}
+
+
+def _is_put_back(value: object) -> bool:
+    """Whether an attribute of a layer is one that `undo.py` puts back. It leaves True and False as they are."""
+    return isinstance(value, (int, float, complex, Tensor)) and not isinstance(value, bool)
+
+
+def _attached(tensor: Tensor) -> list[object]:
+    """What a tensor carries beside its numbers."""
+    attributes = {name: value for name, value in vars(tensor).items() if not name.startswith("_fedfdp")}
+    return [attributes, tensor.grad if tensor.is_leaf else None]
 
 
 @contextmanager

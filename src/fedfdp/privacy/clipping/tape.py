@@ -60,6 +60,9 @@ class Tape(TorchFunctionMode):
         except UnsupportedError as error:
             self.ended = self.ended or error
             raise
+        except Exception as error:  # whether a call fails may depend on a record: nothing may follow from it
+            self.ended = self.ended or UnsupportedError(f"{name_of(func)}: {error}".partition("\n")[0])
+            raise
 
     def _call(self, func: Function, args: Args, kwargs: Kwargs) -> object:
         name = name_of(func)

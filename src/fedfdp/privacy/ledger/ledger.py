@@ -6,6 +6,7 @@ A ledger never gives anything back, and never trusts who asks: the budget is che
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -85,12 +86,13 @@ class Ledger(AbstractContextManager["Ledger"]):
 
     def short_of(self, events: Sequence[Event]) -> str:
         """Which budget does not allow a new charge of these events, in words; empty if all do."""
-        step, date = _history(tuple(events)), self._today()
+        step, date = _history(tuple(events)), self.today()
         if not self._allowance(step).affords(self.history, step):
             return f"epsilon = {self.budget:g}"
         return "" if self.dates is None or self._in_time(step, date) else self.dates.in_words(date)
 
-    def _today(self) -> str:
+    def today(self) -> str:
+        """The date of a charge that is made now; empty where no dates are kept."""
         return self.dates.today() if self.dates else ""
 
     def _in_time(self, step: History, date: str) -> bool:
@@ -140,7 +142,7 @@ class Ledger(AbstractContextManager["Ledger"]):
                 f"client {self.client!r}: round {round} does not fit epsilon = {self.budget:g} "
                 f"({spent:.4g} spent); the client sits out, or its owner raises the budget"
             )
-        date = self._today()
+        date = self.today()
         if self.dates is not None and not self._in_time(step, date):
             limit = self.dates.in_words(date)
             raise BudgetError(f"client {self.client!r}: round {round} does not fit {limit}; the client sits out")
@@ -148,6 +150,23 @@ class Ledger(AbstractContextManager["Ledger"]):
         self._file.write(entry)
         self.restore(entry)
         return entry.attempt
+
+    def adopt(self, entry: Entry) -> None:
+        """Counts a charge that is not in the file: another copy of it has it, or it may have been made.
+
+        No budget is asked: what was spent was spent.
+        """
+        number = len(self._attempts.get(entry.round, b"")) // _DIGEST
+        mine = replace(entry, client=self.client, attempt=number)
+        self._file.write(mine)
+        self.restore(mine)
+
+    def most(self, events: Sequence[Event]) -> int:
+        """How many charges of these events fit after all that was spent."""
+        step = _history(tuple(events))
+        allowance = self._allowance(step)
+        assert allowance.budget is not None
+        return allowance.accountant.max_count(self.history, step, allowance.budget, allowance.delta)
 
     def epsilon(self, adjacency: Adjacency = "zero-out") -> float:
         """What may be claimed, exact: what was spent, or under a filter the budget, however little of it was used.

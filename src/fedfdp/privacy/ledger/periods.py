@@ -75,6 +75,6 @@ class Dates:
             self._undated = merge(self._undated, step)
             return
         self.latest = max(date, self.latest)
-        period = self.period(date)
+        period = self.period(self.latest)
         before = self._spent if period == self._period else ()
         self._period, self._spent, self._undated = period, merge(before, self._undated, step), ()

@@ -11,6 +11,7 @@ from fedfdp.privacy.clipping.proof.calls import (
     Key,
     Keywords,
     TracedCall,
+    UnsupportedError,
     first_shares_memory,
     name_of,
 )
@@ -63,10 +64,19 @@ class Tracer(Watcher):
         for tensor in written:
             self._graded(self.reference(tensor), tensor)
         found = self.numbered(result)
+        if not found and not _is_plain(result, func) and any(r.kind == "value" for _, _, r in self.given):
+            raise UnsupportedError(f"{name_of(func)}: memory of the pass is used outside of torch")
         shapes = tuple([tuple(tensor.shape) for _, tensor in found])
         made = tuple([reference for reference, _ in found])
         shared = first_shares_memory(args, result)
         self.calls.append(TracedCall(func, key, made, shapes, shared, args, kwargs, changed, self._with_gradients))
+
+
+def _is_plain(result: object, func: Function) -> bool:
+    """Whether a result without tensors is numbers or text of its own, rather than a way into the tensor's memory."""
+    if isinstance(result, (tuple, list)):
+        return all(_is_plain(part, func) for part in result)
+    return isinstance(result, (int, float, complex, str, type(None))) and name_of(func) != "data_ptr"
 
 
 def _writes(name: str) -> bool:

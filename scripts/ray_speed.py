@@ -1,0 +1,73 @@
+"""Two workers of one core each against the local engine on one core: rounds of 100 clients of the small CNN.
+
+    python scripts/ray_speed.py
+
+The rounds of both are interleaved in one process, so that whatever else the machine does meets both. Beside the ratio
+of the medians, the load of the machine.
+"""
+
+import argparse
+import os
+import statistics
+import time
+
+import torch
+
+import fedfdp
+from fedfdp.algorithms import FedFDP
+from fedfdp.algorithms.base import Population
+from fedfdp.core import weights as w
+from fedfdp.engines.local import LocalEngine
+from fedfdp.engines.ray.settings import Ray
+from fedfdp.models import build
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import cross_entropy
+from fedfdp.privacy.noise.randomness import Seeded
+
+CLIENTS, RECORDS, Q = 100, 400, 0.05
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    chance = torch.Generator().manual_seed(0)
+    records = {
+        f"client-{i}": (torch.randn(RECORDS, 1, 28, 28, generator=chance), torch.arange(RECORDS) % 10)
+        for i in range(CLIENTS)
+    }
+    holders = fedfdp.Federation.from_clients(records)
+    learner = Learner(build("small-cnn", input_shape=(1, 28, 28), outputs=10, seed=0), cross_entropy)
+    method, private = (
+        FedFDP(lr=1.0, server_lam=2.0),
+        fedfdp.DPSGD(sigma=2.0, sigma_loss=5.0, q=Q, clip=0.1, epsilon=3.0),
+    )
+    given = {"privacy": private, "randomness": Seeded(0), "book": None}
+    engines = {
+        "local": LocalEngine(holders, learner, method, **given),
+        "ray": Ray(workers=options.workers)(holders, learner, method, **given),
+    }
+    population = Population(CLIENTS, sum(holders.sizes), min(holders.sizes), 10)
+    broadcast = method.broadcast(method.init(learner.initial(), population, private))
+    took: dict[str, list[float]] = {name: [] for name in engines}
+    for number in range(options.rounds + 1):
+        for name, engine in engines.items():
+            start = time.perf_counter()
+            total = w.zeros_like(broadcast.weights)
+            for upload, _ in engine.round(broadcast, {}):
+                w.add_(total, upload.update)
+            if number:  # the first round compiles
+                took[name].append(time.perf_counter() - start)
+    local, ray = (statistics.median(took[name]) for name in ("local", "ray"))
+    spread = statistics.quantiles([a / b for a, b in zip(took["local"], took["ray"], strict=True)], n=4)
+    print(f"{options.rounds} rounds of {CLIENTS} clients, interleaved; {options.workers} workers of one core each")
+    print(f"local {local:.2f} s, ray {ray:.2f} s a round: ratio of medians {local / ray:.2f}")
+    print(f"ratio of each pair of rounds: quartiles {spread[0]:.2f}, {spread[1]:.2f}, {spread[2]:.2f}")
+    print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    engines["ray"].close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,259 @@
+"""A soak: real nodes and a coordinator over a network that fails, with random kills; then every ledger is compared.
+
+    python scripts/soak.py --out soak                                 (8 nodes, 40 rounds; root, Linux)
+    python scripts/soak.py --out soak --nodes 30 --rounds 300
+
+Nodes are killed (SIGKILL) or asked to leave (SIGTERM) at random and start again; the coordinator is killed and resumed;
+a third of the nodes is cut off for a while, again and again; packets are late and get lost. Stopped, and started with
+the same --out again, it goes on. At the end: the run has all its rounds, every ledger covers every upload that was
+used and every report, and figures of file handles and memory show whether something grows.
+"""
+
+import argparse
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import tomli_w
+from bad_network import COORDINATOR, SERVER, Network, address, inside, namespace, possible
+
+from fedfdp.engines.flower.security import make_certificates, make_node_key
+from fedfdp.privacy.ledger.reading import read_ledger
+
+PORT = 9092
+PRIVACY = {"epsilon": 60.0, "delta": 1e-5, "sigma": 2.0, "q": 0.05, "clip": 0.5, "accountant": "rdp"}
+
+
+@dataclass
+class Process:
+    """A node or the coordinator: started again whenever it is gone."""
+
+    name: str
+    command: list[str]
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+    born: float = 0.0
+    back: float = 0.0  # not before this time
+    lives: list[list[tuple[float, int, int]]] = field(default_factory=list)  # of each: seconds, handles, kilobytes
+
+    def start(self) -> None:
+        alone = {**os.environ, "OMP_NUM_THREADS": "1", "FLWR_TELEMETRY_ENABLED": "0"}
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=alone)
+        self.born = time.monotonic()
+        self.lives.append([])
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def hit(self, by: signal.Signals) -> None:
+        if self.alive:
+            assert self.process is not None
+            self.process.send_signal(by)
+
+    def measure(self) -> None:
+        if not self.alive:
+            return
+        assert self.process is not None
+        place = Path(f"/proc/{self.process.pid}")
+        with suppress(OSError, StopIteration):
+            handles = len(os.listdir(place / "fd"))
+            memory = next(line for line in (place / "status").read_text().splitlines() if line.startswith("VmRSS"))
+            self.lives[-1].append((time.monotonic() - self.born, handles, int(memory.split()[1])))
+
+
+def prepare(out: Path, nodes: int, rounds: int) -> None:
+    """Keys, certificates, records and settings, once."""
+    if (out / "run.toml").exists():
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    make_certificates(out / "tls", [COORDINATOR])
+    chance = np.random.default_rng(0)
+    truth = chance.normal(size=20)
+    keys = {}
+    for number in range(nodes):
+        name = f"node{number}"
+        x = chance.normal(size=(400, 20)).astype(np.float32)
+        np.savez(out / f"{name}.npz", x=x, y=(x @ truth > 0).astype(np.int64))
+        keys[name] = make_node_key(out / f"{name}.key").name
+        policy = {name: PRIVACY[name] for name in ("epsilon", "delta", "accountant")}
+        about = {
+            "name": name, "server": f"{COORDINATOR}:{PORT}", "folder": name, "key": f"{name}.key", "threads": 1,
+            "certificate": "tls/ca.crt", "data": {"file": f"{name}.npz", "classes": 2},
+            "policy": {**policy, "min_sigma": 1.0, "max_q": 0.1},
+        }  # fmt: skip
+        (out / f"{name}.toml").write_text(tomli_w.dumps(about))
+    tls = {"authority": "tls/ca.crt", "certificate": "tls/server.pem", "key": "tls/server.key"}
+    flower = {"address": f"{COORDINATOR}:{PORT}", **tls, "quorum": nodes // 2, "deadline": 45.0, "wait": 3600.0}
+    run = {
+        "name": "soak", "rounds": rounds, "eval_every": rounds, "engine": "flower", "threads": 1,
+        "data": {"source": "soak", "clients": nodes}, "model": {"name": "linear"}, "privacy": PRIVACY,
+        "algorithm": {"name": "fedavg", "lr": 1.0},
+        "flower": {**flower, "register": "nodes.json", "nodes": keys},
+    }  # fmt: skip
+    (out / "run.toml").write_text(tomli_w.dumps(run))
+
+
+def finished_rounds(out: Path) -> int:
+    arrivals = out / "run" / "arrivals.jsonl"
+    lines = arrivals.read_text().splitlines() if arrivals.exists() else []
+    return len({json.loads(line)["round"] for line in lines if line.endswith("}")})
+
+
+class Soak:
+    """The processes, the network, and what happens to them."""
+
+    def __init__(self, out: Path, nodes: int, network: Network, pace: float, seed: int) -> None:
+        self.out, self.network, self.pace = out, network, pace
+        self.chance, self.events = random.Random(seed + int(time.time())), dict.fromkeys(["kill", "leave", "cut"], 0)
+        self.events["coordinator"] = 0
+        program = [sys.executable, "-m", "fedfdp"]
+        self.nodes = [
+            Process(f"node{n}", inside(namespace(n), [*program, "node", "--config", str(out / f"node{n}.toml")]),
+                    out / f"node{n}.log")
+            for n in range(nodes)
+        ]  # fmt: skip
+        self.server = Process("coordinator", [], out / "coordinator.log")
+        self.program, self.healed = program, math.inf
+
+    def begin_server(self) -> None:
+        begun = (self.out / "run" / "run.json").exists()
+        where = ["--resume" if begun else "--out", str(self.out / "run")]
+        config = ["--config", str(self.out / "run.toml")]
+        self.server.command = inside(SERVER, [*self.program, "server", *config, *where])
+        self.server.start()
+
+    def run(self, limit: float) -> bool:
+        """Whether the run has ended by itself within so many seconds."""
+        end = time.monotonic() + limit
+        next_event, next_look = time.monotonic() + 3 * self.pace, 0.0
+        self.begin_server()
+        while time.monotonic() < end:
+            if self.server.process is not None and self.server.process.poll() == 0:
+                return True
+            now = time.monotonic()
+            for node in self.nodes:
+                if not node.alive and now >= node.back:
+                    node.start()
+            if not self.server.alive and now >= self.server.back:
+                self.begin_server()
+            if now >= self.healed:
+                self.network.cut, self.healed = set(), math.inf
+            if now >= next_event:
+                self.event(now)
+                next_event = now + self.chance.expovariate(1 / self.pace)
+            if now >= next_look:
+                for process in (*self.nodes, self.server):
+                    process.measure()
+                next_look = now + 2.0
+            time.sleep(0.2)
+        return False
+
+    def event(self, now: float) -> None:
+        """One mishap."""
+        what = self.chance.choices(["kill", "leave", "cut", "coordinator"], [4, 2, 2, 2])[0]
+        if what == "cut" and self.network.cut:
+            return
+        self.events[what] += 1
+        if what == "coordinator":
+            self.server.hit(signal.SIGKILL)
+            self.server.back = now + self.chance.uniform(1, 10)
+        elif what == "cut":
+            third = self.chance.sample(range(len(self.nodes)), len(self.nodes) // 3)
+            self.network.cut = {address(n) for n in third}
+            self.healed = now + self.chance.uniform(10, 40)
+        else:
+            node = self.chance.choice(self.nodes)
+            node.hit(signal.SIGKILL if what == "kill" else signal.SIGTERM)
+            node.back = now + self.chance.uniform(1, 15)
+
+    def stop(self) -> None:
+        for process in (*self.nodes, self.server):
+            process.hit(signal.SIGTERM)
+        for process in (*self.nodes, self.server):
+            if process.process is not None:
+                try:
+                    process.process.wait(60)
+                except subprocess.TimeoutExpired:
+                    process.process.kill()
+                    process.process.wait()
+
+
+def compare(out: Path, nodes: int) -> dict[str, object]:
+    """Raises unless every ledger covers what left its node; what it found otherwise."""
+    lines = [json.loads(line) for line in (out / "run" / "arrivals.jsonl").read_text().splitlines() if line]
+    used = {f"node{n}": {line["round"] for line in lines if f"node{n}" in line["used"]} for n in range(nodes)}
+    extra = 0
+    for name, rounds in used.items():
+        charged: list[int] = []
+        charges = read_ledger(out / name / "ledger.jsonl", lambda entry, charged=charged: charged.append(entry.round))
+        assert rounds <= set(charged), f"{name}: uploads of rounds {rounds - set(charged)} were not paid for"
+        history = {(q, sigma): count for q, sigma, count in charges.histories.get(name, ())}
+        for line in lines:
+            for q, sigma, count in line["spent"].get(name, {"history": []})["history"]:
+                assert history.get((q, sigma), 0) >= count, f"{name}: its ledger shows less than it reported"
+        assert (out / name / "ledger.jsonl").read_bytes().startswith((out / f"{name}.witness").read_bytes())
+        extra += len(charged) - len(rounds)
+    summary = json.loads((out / "run" / "summary.json").read_text()) if (out / "run" / "summary.json").exists() else {}
+    stated = summary.get("epsilon")
+    return {"uploads": sum(map(len, used.values())), "paid and not used": extra, "epsilon": stated}
+
+
+def growth(process: Process) -> dict[str, object] | None:
+    """Handles and memory of its longest life without its first third: at first, at the end, and the most."""
+    longest = max(process.lives, key=lambda life: life[-1][0] if life else 0.0, default=[])
+    warm = longest[len(longest) // 3 :]
+    if len(warm) < 4:
+        return None
+    first, last = warm[0], warm[-1]
+    return {"seconds": round(last[0] - first[0]), "handles": [first[1], last[1], max(s[1] for s in warm)],
+            "megabytes": [round(kb / 1024) for kb in (first[2], last[2], max(s[2] for s in warm))]}  # fmt: skip
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--out", type=Path, required=True)
+    options.add_argument("--nodes", type=int, default=8)
+    options.add_argument("--rounds", type=int, default=40)
+    options.add_argument("--latency", type=float, default=0.2, help="seconds, one way")
+    options.add_argument("--loss", type=float, default=0.05)
+    options.add_argument("--pace", type=float, default=20.0, help="seconds between two mishaps, on average")
+    options.add_argument("--limit", type=float, default=36000.0, help="seconds until it stops; it can go on later")
+    options.add_argument("--seed", type=int, default=0)
+    given = options.parse_args()
+    if not possible():
+        sys.exit("network namespaces and /dev/net/tun are needed: Linux, as root")
+    out = given.out.resolve()
+    prepare(out, given.nodes, given.rounds)
+    network = Network(given.latency, given.loss, given.seed)
+    network.start(given.nodes)
+    soak, begun = Soak(out, given.nodes, network, given.pace, given.seed), time.monotonic()
+    try:
+        done = soak.run(given.limit)
+    finally:
+        soak.stop()
+        network.stop()
+    found = {
+        "done": done, "rounds": finished_rounds(out), "seconds": round(time.monotonic() - begun),
+        "events": soak.events, "packets": {"passed": network.passed, "lost": network.lost},
+        **compare(out, given.nodes),
+        "growth": {p.name: grown for p in (soak.server, *soak.nodes) if (grown := growth(p)) is not None},
+    }  # fmt: skip
+    with open(out / "soak.jsonl", "a") as file:
+        file.write(json.dumps(found) + "\n")
+    print(json.dumps(found, indent=1))
+    sys.exit(0 if done and finished_rounds(out) >= given.rounds else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Backup of a node's folder, and what its owner declares after one was put back: it can never un-spend.
+
+A copy of a ledger knows nothing of what was spent after it was made. So a node whose ledger is older than its second
+copy does not start, and once its owner has declared it, it assumes that all that it was allowed was spent.
+"""
+
+import io
+import json
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedfdp.core import files
+from fedfdp.core.errors import RunError, SettingError
+from fedfdp.engines.flower.book import LEDGER, open_book
+from fedfdp.engines.flower.judging import EVALUATIONS
+from fedfdp.engines.flower.memory import STATE
+from fedfdp.engines.flower.node import STOPPED
+from fedfdp.engines.flower.policy import NodeConfig, load_node
+from fedfdp.engines.flower.witness import MARK, Witness
+from fedfdp.privacy.accounting.events import Event, repeat
+from fedfdp.privacy.ledger.file import Entry, entry_of
+from fedfdp.privacy.ledger.journal import head_of
+from fedfdp.privacy.ledger.ledger import BEFORE, Ledger
+from fedfdp.privacy.ledger.periods import Today, utc_today
+
+ASSUMED = "assumed after a restore"
+MOST_COUNTED = 10**9  # of equal charges, as a coordinator takes them
+_KEPT = (STOPPED, EVALUATIONS, STATE, MARK)
+
+
+def back_up(config: NodeConfig, out: Path) -> int:
+    """Writes the folder's files to a tar file, also while the node runs; returns how many charges it holds.
+
+    The ledger is read last, and its head before it: a ledger that is longer than its head says is a valid one.
+    """
+    folder = Path(config.folder)
+    if not (folder / LEDGER).is_file():
+        raise RunError(f"{folder / LEDGER}: there is no ledger yet, so there is nothing to keep")
+    if out.exists():
+        raise SettingError("out", str(out), "exists already", "give a new name: older backups stay useful")
+    kept = {name: (folder / name).read_bytes() for name in _KEPT if (folder / name).is_file()}
+    kept[head_of(Path(LEDGER)).name] = head_of(folder / LEDGER).read_bytes()
+    lines = (folder / LEDGER).read_bytes()
+    kept[LEDGER] = lines[: lines.rfind(b"\n") + 1]
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, content in kept.items():
+            about = tarfile.TarInfo(name)
+            about.size, about.mode = len(content), 0o600
+            archive.addfile(about, io.BytesIO(content))
+    files.write_whole(out, packed.getvalue())
+    return kept[LEDGER].count(b"\n") - 1
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a declaration came to."""
+
+    found: int  # charges that only the second copy had
+    assumed: int  # charges that nobody knows of, and that are counted
+    epsilon: float  # what the node has to claim now
+
+
+def declare_restored(path: Path, *, by_witness: bool = False, today: Today = utc_today) -> Declared:
+    """The owner says that an older copy of the folder was put back. Only the node's own machine can say it.
+
+    What the second copy has is charged. Unless its owner vouches for it (`by_witness`), as many rounds as the budget
+    allowed are charged on top: the node will take part in no further private round, and claims its whole budget.
+    """
+    config = load_node(path)
+    folder, policy = Path(config.folder), config.policy
+    witness = Witness(config.second, folder / LEDGER)
+    if by_witness and not witness.path.is_file():
+        raise SettingError("--by-witness", str(witness.path), "there is no such file", "leave it out, or bring it here")
+    folder.mkdir(parents=True, exist_ok=True)
+    with open_book(config, today) as book:
+        ledger = book.ledger(config.name)
+        found, assumed = _from_witness(ledger, witness), 0
+        if not by_witness:
+            rounds = [entry.events for entry in book.entries() if entry.round != BEFORE]
+            assumed = _all_that_fits(ledger, [*rounds[-1:], (policy.dearest,)])
+        said = ledger.epsilon()
+    (folder / STATE).unlink(missing_ok=True)  # what it remembers of a run is older than what it sent
+    files.write_whole(folder / EVALUATIONS, json.dumps({"answered": policy.evaluations}).encode())
+    witness.begin_anew()
+    return Declared(found, assumed, said)
+
+
+def _from_witness(ledger: Ledger, witness: Witness) -> int:
+    """Charges all lines that the second copy has after the part that both have in common."""
+    shown, known = witness.ledger.read_bytes().splitlines(), witness.lines().splitlines()
+    both = zip(shown, known, strict=False)
+    common = next((n for n, (one, other) in enumerate(both) if one != other), min(len(shown), len(known)))
+    lost = [entry_of(json.loads(line)) for line in known[max(common, 1) :]]
+    for entry in lost:
+        ledger.adopt(entry)
+    return len(lost)
+
+
+def _all_that_fits(ledger: Ledger, prices: list[tuple[Event, ...]]) -> int:
+    """Charges one round more than the budget has room for, so that nothing is left whatever was lost."""
+    for events in prices:
+        if (count := ledger.most(events) + 1) < MOST_COUNTED:
+            what = Entry(ledger.client, BEFORE, 0, "0" * 32, repeat(events, count), ASSUMED, ledger.today())
+            ledger.adopt(what)
+            return count
+    raise RunError("policy.epsilon has room for more rounds than can be counted; begin a new ledger for new records")

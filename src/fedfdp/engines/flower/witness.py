@@ -1,0 +1,76 @@
+"""A second copy of a node's ledger, outside its folder: by it, an older copy of the folder that was put back is found.
+
+It is longer by every charge before the answer that was paid for leaves. It cannot tell if it was put back as well.
+"""
+
+import os
+from pathlib import Path
+
+from fedfdp.core.errors import RunError
+
+MARK = "witnessed"  # a file in the folder: there is a witness, and it must not be missing
+_DECLARE = "declare it with: fedfdp node restored NODE.toml"
+
+
+class Witness:
+    """The copy, which follows the ledger line by line."""
+
+    def __init__(self, path: Path, ledger: Path) -> None:
+        self.path, self.ledger = path, ledger
+        self._followed: int | None = None  # bytes of both that are equal, once that is known
+
+    @property
+    def mark(self) -> Path:
+        return self.ledger.parent / MARK
+
+    def check(self) -> None:
+        """Raises unless the ledger has all that the witness has, and goes on from there."""
+        if not self.path.exists():
+            if self.mark.exists():
+                raise RunError(
+                    f"{self.path}: the second copy of the ledger is missing. Was the folder moved, or put back from a "
+                    f"backup? Move the copy too; if it is lost, {_DECLARE}"
+                )
+            return
+        shown, known = self.ledger.read_bytes() if self.ledger.exists() else b"", self.lines()
+        if shown.startswith(known):
+            return
+        if known.count(b"\n") <= 1:  # nothing was ever charged: whatever ledger is begun, it is followed from its start
+            self._followed = 0
+            return
+        less = known.startswith(shown)
+        what = f"shows {_charges(shown)} of {_charges(known)} charges" if less else "differs from its second copy"
+        raise RunError(f"{self.ledger} {what} ({self.path}): an older copy was put back; {_DECLARE}")
+
+    def lines(self) -> bytes:
+        """Its whole lines: a crash may have torn the last one."""
+        content = self.path.read_bytes() if self.path.exists() else b""
+        return content[: content.rfind(b"\n") + 1]
+
+    def follow(self) -> None:
+        """Adds what the ledger has and the witness has not; on the disk when it returns."""
+        known = len(self.lines()) if self._followed is None else self._followed
+        with open(self.ledger, "rb") as file:
+            file.seek(known)
+            news = file.read()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.seek(known)
+            file.write(news)
+            file.truncate()
+            file.flush()
+            os.fsync(file.fileno())
+        self._followed = known + len(news)
+        if not self.mark.exists():
+            self.mark.write_text(f"{self.path}\n")
+
+    def begin_anew(self) -> None:
+        """Becomes a copy of the ledger as it is: only after its owner has declared what happened."""
+        self.path.unlink(missing_ok=True)
+        self._followed = None
+        self.follow()
+
+
+def _charges(lines: bytes) -> int:
+    return max(lines.count(b"\n") - 1, 0)

@@ -1,0 +1,116 @@
+"""What a worker of the cluster does: it holds the records of its clients and computes their rounds with `LocalEngine`.
+
+It has no ledger: the driver has charged for whatever it is asked.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import torch
+
+from fedfdp.algorithms.base import Algorithm, Broadcast, Upload
+from fedfdp.core.weights import Weights
+from fedfdp.data import Federation
+from fedfdp.engines.local import LocalEngine, Request, Wave
+from fedfdp.models.learner import Learner
+from fedfdp.privacy.dpsgd import DPSGD
+from fedfdp.privacy.noise.randomness import Randomness
+from fedfdp.training.client import LocalClient
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One client's part of a question."""
+
+    name: str
+    attempt: int
+    request: str  # the digest of all that the answer depends on, the key of its batch and noise
+    memory: object
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What the clients of one question answer, and the losses of their own models where the round is watched."""
+
+    uploads: list[tuple[Upload, object]]
+    local_losses: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is the same for all workers and rounds."""
+
+    learner: Learner
+    algorithm: Algorithm
+    threads: int
+    device: str
+    privacy: DPSGD | None
+    randomness: Randomness
+    fused: bool
+
+
+class Worker:
+    """Some clients of a run."""
+
+    def __init__(self, federation: Federation, job: Job) -> None:
+        torch.set_num_threads(job.threads)
+        self.device, learner = torch.device(job.device), job.learner
+        if learner.device != self.device:
+            others = {name: _on(other, job.device) for name, other in learner.others.items()}
+            learner = _on(learner, job.device, others)
+        self.engine = LocalEngine(
+            federation,
+            learner,
+            job.algorithm,
+            privacy=job.privacy,
+            randomness=job.randomness,
+            book=None,
+            fused=job.fused,
+        )
+        self.clients = {client.name: client for client in federation.clients}
+
+    def answer(
+        self, message: Broadcast, requests: Sequence[Request | None], asked: Sequence[Sequence[Asked]], watch: bool
+    ) -> Answered:
+        """The uploads of these clients, each group of them computed together, in the order asked."""
+        here, back, found = moved(message, self.device), torch.device("cpu"), list[tuple[Upload, object]]()
+        self.engine.local_losses = {}
+        for request, group in zip(requests, asked, strict=True):
+            wave = Wave([self._client(one, message.round) for one in group], here, request)
+            for upload, memory in self.engine.answers(wave, watch=watch):
+                found.append((moved(upload, back), moved(memory, back)))
+        return Answered(found, self.engine.local_losses)
+
+    def _client(self, one: Asked, round: int) -> tuple[LocalClient, object]:
+        engine = self.engine
+        client = LocalClient(
+            self.clients[one.name],
+            engine.learner.of(one.name),
+            privacy=engine.privacy,
+            randomness=engine.randomness,
+            round=round,
+            attempt=one.attempt,
+            request=one.request,
+        )
+        return client, moved(one.memory, self.device)
+
+
+def _on(learner: Learner, device: str, others: dict[str, Learner] | None = None) -> Learner:
+    made = Learner(
+        learner.model, learner.loss_fn, device=device, in_parts=learner.first is not None, others=others or {}
+    )
+    made.identity = learner.identity
+    return made
+
+
+def moved(record: Any, device: torch.device) -> Any:
+    """A record with its weights on this device; the same object where they are there already."""
+    if isinstance(record, Weights):
+        there = all(vector.device == device for vector in record.vectors)
+        return record if there else Weights(record.shapes, tuple(v.to(device) for v in record.vectors), record.homes)
+    if not is_dataclass(record) or isinstance(record, type):
+        return record
+    changed = {f.name: (value, moved(value, device)) for f in fields(record) if (value := getattr(record, f.name))}
+    new = {name: after for name, (before, after) in changed.items() if after is not before}
+    return replace(record, **new) if new else record

@@ -1,0 +1,188 @@
+"""A node's folder that is put back from a copy: it is found, refused until declared, and nothing is ever un-spent."""
+
+import datetime
+import json
+import shutil
+import tarfile
+
+import numpy as np
+import pytest
+import tomli_w
+
+pytest.importorskip("flwr")
+
+from fedfdp.core.errors import RunError, SettingError
+from fedfdp.deploy.backup import back_up, declare_restored
+from fedfdp.deploy.node import open_node
+from fedfdp.deploy.spending import spending
+from fedfdp.engines.flower.accounts import Accounts
+from fedfdp.engines.flower.messages import Question
+from fedfdp.engines.flower.policy import load_node
+from fedfdp.privacy import Event, epsilon
+
+ROUND = [Event(0.1, (2.0,))]
+
+
+@pytest.fixture
+def node(tmp_path):
+    np.savez(tmp_path / "records.npz", x=np.zeros((40, 3), np.float32), y=np.arange(40) % 2)
+    return write(tmp_path)
+
+
+def write(tmp_path, **policy):
+    about = {
+        "name": "north", "server": "127.0.0.1:1", "folder": "state", "plain_text": True,
+        "data": {"file": "records.npz", "classes": 2}, "policy": {"epsilon": 1.0, **policy},
+    }  # fmt: skip
+    (tmp_path / "node.toml").write_text(tomli_w.dumps(about))
+    return tmp_path / "node.toml"
+
+
+def spend(path, rounds, start=0):
+    """Rounds as the node charges them; the witness follows before an answer leaves."""
+    with open_node(load_node(path)) as node:
+        for number in range(start, start + rounds):
+            node.ledger.charge(number, f"{number}", ROUND, replayable=False)
+            node.witness.follow()
+        return node.ledger.history
+
+
+def put_back(path, archive):
+    folder = path.parent / "state"
+    shutil.rmtree(folder)
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+
+
+def backed_up(path, spent_after):
+    spend(path, 3)
+    back_up(load_node(path), path.parent / "backup.tar.gz")
+    if spent_after:
+        spend(path, spent_after, start=3)
+
+
+def test_a_backup_that_is_as_new_as_the_ledger_opens(node, tmp_path):
+    backed_up(node, spent_after=0)
+    put_back(node, tmp_path / "backup.tar.gz")
+    assert sum(count for *_, count in spend(node, 1, start=3)) == 4
+
+
+def test_an_older_one_is_refused_until_it_is_declared_and_then_nothing_is_left(node, tmp_path):
+    backed_up(node, spent_after=4)
+    put_back(node, tmp_path / "backup.tar.gz")
+    with pytest.raises(RunError, match=r"shows 3 of 7 charges .* an older copy was put back; declare it"):
+        open_node(load_node(node))
+    done = declare_restored(node)
+    assert done.found == 4
+    assert done.epsilon > 1.0  # one round more than fits
+    with open_node(load_node(node)) as opened:
+        assert opened.ledger.short_of(ROUND) == "epsilon = 1"
+        assert opened.evaluations.answered == opened.policy.evaluations
+    (left,) = spending(node).left
+    assert (left.used, left.rounds) == (1.0, 0)
+
+
+def test_with_a_second_copy_that_its_owner_vouches_for_all_is_exact(node, tmp_path):
+    backed_up(node, spent_after=4)
+    put_back(node, tmp_path / "backup.tar.gz")
+    done = declare_restored(node, by_witness=True)
+    assert (done.found, done.assumed) == (4, 0)
+    assert done.epsilon == epsilon([Event(0.1, (2.0,), 7)], 1e-5)
+    with open_node(load_node(node)) as opened:
+        assert opened.ledger.price == ((0.1, 2.0, 1),)  # of the lost rounds too
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp", "filter"])
+def test_a_folder_on_another_machine_without_its_second_copy(accountant, tmp_path, node):
+    write(tmp_path, accountant=accountant)
+    backed_up(node, spent_after=2)
+    put_back(node, tmp_path / "backup.tar.gz")
+    (tmp_path / "state.witness").unlink()
+    with pytest.raises(RunError, match="second copy of the ledger is missing"):
+        open_node(load_node(node))
+    with pytest.raises(SettingError, match="by-witness"):
+        declare_restored(node, by_witness=True)
+    assert declare_restored(node).epsilon >= 1.0
+    with open_node(load_node(node)) as opened:
+        assert not opened.ledger.afford(ROUND)
+
+
+def test_a_folder_that_was_deleted_to_begin_anew_is_found(node, tmp_path):
+    spend(node, 3)
+    shutil.rmtree(tmp_path / "state")
+    with pytest.raises(RunError, match="shows 0 of 3 charges"):
+        open_node(load_node(node))
+
+
+def test_a_copy_that_went_on_by_itself_counts_with_what_the_other_spent(node, tmp_path):
+    backed_up(node, spent_after=2)
+    newest = (tmp_path / "state.witness").read_bytes()
+    put_back(node, tmp_path / "backup.tar.gz")
+    (tmp_path / "state.witness").unlink()
+    (tmp_path / "state" / "witnessed").unlink()  # by hand
+    spend(node, 1, start=50)
+    (tmp_path / "state.witness").write_bytes(newest)  # and the right one is found again
+    with pytest.raises(RunError, match="differs from its second copy"):
+        open_node(load_node(node))
+    assert declare_restored(node, by_witness=True).epsilon == epsilon([Event(0.1, (2.0,), 6)], 1e-5)
+
+
+def test_where_nothing_was_charged_a_new_ledger_may_have_another_rule(node, tmp_path):
+    spend(node, 0)
+    shutil.rmtree(tmp_path / "state")
+    write(tmp_path, epsilon=2.5)
+    spend(node, 2)
+    assert (tmp_path / "state.witness").read_bytes() == (tmp_path / "state" / "ledger.jsonl").read_bytes()
+
+
+def test_a_torn_second_copy_is_completed(node, tmp_path):
+    spend(node, 2)
+    whole = (tmp_path / "state.witness").read_bytes()
+    (tmp_path / "state.witness").write_bytes(whole[:-20])
+    spend(node, 1, start=2)
+    assert (tmp_path / "state.witness").read_bytes() == (tmp_path / "state" / "ledger.jsonl").read_bytes()
+
+
+def test_a_backup_while_the_node_runs_is_whole(node, tmp_path):
+    with open_node(load_node(node)) as opened:
+        for number in range(5):
+            opened.ledger.charge(number, f"{number}", ROUND, replayable=False)
+            opened.witness.follow()
+            assert back_up(opened.config, tmp_path / f"{number}.tar.gz") == number + 1
+    put_back(node, tmp_path / "4.tar.gz")
+    spend(node, 1, start=5)
+    with pytest.raises(SettingError, match="exists already"):
+        back_up(load_node(node), tmp_path / "4.tar.gz")
+
+
+def test_the_coordinator_remembers_what_it_saw_over_runs(node, tmp_path):
+    said = lambda n: json.dumps(  # noqa: E731
+        {"history": [[0.1, 2.0, n]], "accountant": "pld", "budget": 1.0, "delta": 1e-5}
+    )
+    first = Accounts(1e-5, "pld", {}, register=tmp_path / "nodes.json")
+    first.report("north", said(7))
+    first.keep()
+    later = Accounts(1e-5, "pld", {}, register=tmp_path / "nodes.json")
+    assert later.seen("north") == 7
+    with pytest.raises(Exception, match="shows 3 charges, 7 were seen"):
+        later.report("north", said(3))
+    later.report("north", said(3), past=True)  # of a run that is resumed
+    assert later.seen("north") == 7
+    spend(node, 3)
+    with open_node(load_node(node)) as opened:
+        answer = opened.answer(Question("train", "run", "{}", 3, 1, b"", later.seen("north")))
+        assert answer.status == "refused"
+        assert "7 charges of this node were seen, its ledger shows 3" in answer.reason
+    (tmp_path / "nodes.json").write_text("[]")
+    with pytest.raises(SettingError, match=r"flower\.register"):
+        Accounts(1e-5, "pld", {}, register=tmp_path / "nodes.json")
+
+
+def test_dates_of_a_second_copy_open_no_period_again(node, tmp_path):
+    limit = epsilon([Event(0.1, (2.0,), 3)], 1e-5) * 1.001
+    write(tmp_path, epsilon_per_period=limit)
+    backed_up(node, spent_after=0)
+    put_back(node, tmp_path / "backup.tar.gz")
+    declare_restored(node, by_witness=True, today=lambda: datetime.date(2020, 1, 1))
+    with open_node(load_node(node)) as opened:
+        assert opened.ledger.short_of(ROUND).startswith("epsilon")
