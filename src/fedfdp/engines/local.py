@@ -60,6 +60,7 @@ class LocalEngine(Engine):
         by_record = all(client.train.unit is None for client in federation.clients)
         alike = learner.first is None  # otherwise each client's model is put together by itself
         self.fused = fused and privacy is not None and not learner.stochastic and by_record and alike
+        self._places = {client.name: place for place, client in enumerate(federation.clients)}
         self.unable: set[str] = set()
         self.local_losses: dict[str, float] = {}  # of the clients' own updated models, where a round was watched
 
@@ -83,8 +84,7 @@ class LocalEngine(Engine):
         if self.privacy is not None:
             self._check(broadcast)
         usual = self._request(broadcast, self.learner) if self.privacy else None
-        wanted = set(self.federation.names if asked is None else asked)
-        for wave in self._waves([client for client in self.federation.clients if client.name in wanted]):
+        for wave in self._waves(self._clients(asked)):
             message, request = broadcast, usual
             if (learner := self.learner.of(wave[0].name)) is not self.learner:  # models that differ go one by one
                 message = self._narrowed(broadcast, learner)
@@ -95,6 +95,13 @@ class LocalEngine(Engine):
                 if client := self._charged(data, message.round, memory, request):
                     clients.append((client, memory))
             yield Wave(clients, message, request)
+
+    def _clients(self, asked: Sequence[str] | None) -> Sequence[ClientData]:
+        """Those that are asked, in the federation's order. Of a million clients, only they are looked at."""
+        if asked is None:
+            return self.federation.clients
+        places = self._places
+        return [self.federation.clients[place] for place in sorted({places[name] for name in asked if name in places})]
 
     def answers(self, wave: "Wave", *, watch: bool = False) -> Iterator[tuple[Upload, object]]:
         """Upload and new memory of each client of a wave."""

@@ -23,9 +23,6 @@ from fedfdp.engines.local import LocalEngine, Wave
 from fedfdp.engines.ray.settings import Ray
 from fedfdp.engines.ray.worker import Answered, Asked, Job, Worker
 from fedfdp.models.learner import Learner
-from fedfdp.privacy.dpsgd import DPSGD
-from fedfdp.privacy.ledger import LedgerBook
-from fedfdp.privacy.noise.randomness import Randomness
 
 log = logging.getLogger("fedfdp.ray")
 
@@ -49,19 +46,10 @@ class RayEngine(LocalEngine):
     """Runs a method's clients on the workers of a Ray cluster."""
 
     def __init__(
-        self,
-        settings: Ray,
-        federation: Federation,
-        learner: Learner,
-        algorithm: Algorithm,
-        *,
-        privacy: DPSGD | None,
-        randomness: Randomness,
-        book: LedgerBook | None,
-        fused: bool = True,
+        self, settings: Ray, federation: Federation, learner: Learner, algorithm: Algorithm, **options: Any
     ) -> None:
-        options: dict[str, Any] = {"privacy": privacy, "randomness": randomness, "fused": fused}
-        super().__init__(federation, learner, algorithm, book=book, **options)
+        """`options` are those of `LocalEngine`."""
+        super().__init__(federation, learner, algorithm, **options)
         self._started = connect(settings.address)
         count = (
             settings.workers
@@ -76,7 +64,8 @@ class RayEngine(LocalEngine):
         self.blocks = blocks(federation.clients, min(count, len(federation.clients)))
         self.home = {client.name: number for number, block in enumerate(self.blocks) for client in block}
         device = "cuda" if settings.gpus else str(learner.device)
-        job = ray.put(Job(learner, algorithm, max(1, int(settings.cpus)), device, **options))
+        given = {name: value for name, value in options.items() if name != "book"}  # no worker has a ledger
+        job = ray.put(Job(learner, algorithm, max(1, int(settings.cpus)), device, **given))
         self._kind = ray.remote(num_cpus=settings.cpus, num_gpus=settings.gpus)(Worker)
         self._given = [(ray.put(_placed(federation, block)), job) for block in self.blocks]  # also for a second start
         self.workers: list[Any] = [self._kind.remote(*given) for given in self._given]

@@ -47,7 +47,7 @@ class Job:
     device: str
     privacy: DPSGD | None
     randomness: Randomness
-    fused: bool
+    fused: bool = True
 
 
 class Worker:
