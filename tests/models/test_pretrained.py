@@ -55,7 +55,9 @@ def test_a_text_becomes_tokens_and_a_mask(folder):
     assert ids[0].tolist() == [4, 7, 0, 0]  # good day
     assert mask[0].tolist() == [1, 1, 0, 0]
     assert ids[longest[0]].tolist() == [6, 6, 6, 5]  # cut to the declared length
-    told = federation_of(configs.load(str(folder / "run.toml"), ["data.task=language", "data.label=none"]))
+    text = (folder / "run.toml").read_text().replace('label = "good"\nclasses = ["no", "yes"]', 'task = "language"')
+    (folder / "told.toml").write_text(text.replace("columns =", 'ignore = ["good"]\ncolumns ='))
+    told = federation_of(configs.load(str(folder / "told.toml")))
     assert told.classes == len(WORDS)
     assert told.y[0].tolist() == [4, 7, -100, -100]
 
