@@ -139,7 +139,7 @@ class Soak:
         next_event, next_look = time.monotonic() + 3 * self.pace, 0.0
         self.begin_server()
         while time.monotonic() < end:
-            if self.server.process is not None and self.server.process.poll() == 0:
+            if not self.server.alive and (self.out / "run" / "summary.json").exists():  # also if it was killed then
                 return True
             now = time.monotonic()
             for node in self.nodes:

@@ -2,7 +2,7 @@
 
     python examples/notes/make.py
 
-The model is made here and trained for a moment on made-up public texts, to tell which words occur in them. It stands
+The model is made here and trained for a moment on made-up public texts, to name the telling word in each. It stands
 where your own pretrained model would be.
 """
 
@@ -36,13 +36,15 @@ def main() -> None:
     tokenizer.save_pretrained(HERE / "model")
     torch.manual_seed(0)
     size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    model = BertForSequenceClassification(BertConfig(vocab_size=len(WORDS), num_labels=len(WORDS), **size))
-    chance, steps = random.Random(1), torch.optim.Adam(model.parameters(), 3e-3)
-    for _ in range(300):
-        ids = tokenizer([note(chance, URGENT + CALM) for _ in range(32)], return_tensors="pt")["input_ids"]
-        occur = torch.zeros(len(ids), len(WORDS)).scatter_(1, ids, 1.0)
+    settings = BertConfig(vocab_size=len(WORDS), num_labels=10, initializer_range=0.2, **size)
+    model, chance = BertForSequenceClassification(settings), random.Random(1)
+    steps = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(120):
+        telling = [chance.randrange(10) for _ in range(32)]
+        texts = [note(chance, [(URGENT + CALM)[word]]) for word in telling]
+        output = model(input_ids=tokenizer(texts, return_tensors="pt")["input_ids"]).logits
         steps.zero_grad()
-        torch.nn.functional.binary_cross_entropy_with_logits(model(input_ids=ids).logits, occur).backward()
+        torch.nn.functional.cross_entropy(output, torch.tensor(telling)).backward()
         steps.step()
     model.bert.save_pretrained(HERE / "model")
     chance = random.Random(0)

@@ -186,4 +186,4 @@ def test_a_loss_must_be_one_number_a_record(losses, two_clients):
     with pytest.raises(SettingError, match=r"loss = 'mean': gives shape \(\) for 2 records.*reduction='none'"):
         train(torch.nn.Linear(2, 1), two_clients, rounds=1, loss=loss_at("my_losses:mean"))
     with pytest.raises(SettingError, match=r"loss = 'broken': fails on two records"):
-        check_loss(loss_at("my_losses:broken"), torch.zeros(5), 1)
+        check_loss(loss_at("my_losses:broken"), torch.zeros(5), (2, 1))

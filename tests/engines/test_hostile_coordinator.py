@@ -192,6 +192,15 @@ def test_thousands_of_hostile_messages(node, seed):
     assert sum(found.values()) == 4000
 
 
+@pytest.mark.parametrize("own", [["*"], ["nothing"]])
+def test_a_round_in_which_nothing_is_shared_is_refused_and_costs_nothing(node, own):
+    coordinator = Coordinator(weights())
+    question, (terms, _) = coordinator.question("fedavg"), coordinator.valid["fedavg"]
+    said = ask(node, pack(replace(question, terms=json.dumps({**terms, "model": {**terms["model"], "own": own}}))))
+    assert said.reason.startswith("model.own = ")
+    assert (said.status, charges(node), node.drawn) == ("refused", 1, [])
+
+
 def test_a_message_without_content_is_refused(node):
     message = Message(Error(code=1, reason="x"), reply_to=_any_message())
     said = unpack(Answer, reply_to(message, node.answer).content, limit=2**20)

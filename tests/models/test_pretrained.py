@@ -111,7 +111,7 @@ def test_an_adapter_without_a_part_is_refused(folder):
 
 
 def test_what_does_not_fit_is_one_line(folder):
-    with pytest.raises(SettingError, match=r"no config.json"):
+    with pytest.raises(SettingError, match=r"no config\.json"):
         build("hf:nowhere", input_shape=(4,), outputs=2, seed=0)
     with pytest.raises(SettingError, match=r"name some of .*query"):
         build(f"hf:{folder}/bert", input_shape=(4,), outputs=2, seed=0, lora=Lora(2, ("elsewhere",)))

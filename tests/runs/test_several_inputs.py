@@ -126,7 +126,7 @@ def test_an_archive_names_its_inputs(tmp_path):
     federation = federation_of(configs.load("digits", chosen))
     assert federation.names == ("n", "s")
     assert torch.equal(federation.x.parts[0], torch.from_numpy(x["picture"]))
-    with pytest.raises(DataError, match=r"name those that the model takes in data.inputs: picture, table"):
+    with pytest.raises(DataError, match=r"no array 'x'; name those .* in data\.inputs: picture, table"):
         federation_of(configs.load("digits", settings))
     np.savez(tmp_path / "all.npz", picture=x["picture"][:9], table=x["table"], y=y, who=y)
     with pytest.raises(DataError, match="9 records in 'picture', 40 in 'table'"):

@@ -4,7 +4,7 @@ It copies no records until a batch is taken, and refuses records that cannot be 
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -17,7 +17,7 @@ from torch import Tensor
 from fedfdp.core.errors import DataError
 from fedfdp.core.trees import Form, Inputs, form_of, is_plain, joined, parts_of
 from fedfdp.data.dataset import Dataset
-from fedfdp.data.from_arrays import as_inputs, as_targets, check_records, pairs_of
+from fedfdp.data.from_arrays import as_inputs, as_targets, check_records, numbered, pairs_of, persons_of
 from fedfdp.data.partition import How, deal
 from fedfdp.data.shard import Shard
 from fedfdp.data.split import PARTITION, SPLIT, split, stream, subsample
@@ -131,7 +131,7 @@ class Federation:
     def class_counts(self, part: Part = "train") -> NDArray[np.int64]:
         """How many records of each class each client holds: (clients, classes)."""
         if self.classes is None or not self.task.usual:
-            raise DataError(f"{self.name} is for {self.task.name}: its records have no one class to count")
+            raise DataError(f"{self.name} is for {self.task.name}: it has no classes to count")
         shards = [client.train if part == "train" else client.test for client in self.clients]
         return np.stack([torch.bincount(s.y[s.index], minlength=self.classes).numpy() for s in shards])
 
@@ -244,8 +244,8 @@ class Federation:
         if not isinstance(clients, Mapping) or not clients:
             raise DataError("no clients by name: give at least one as {'name': (x, y)}")
         rng = stream(seed, SPLIT)
-        of_whom = None if units is None else {client: _persons_of(client, units) for client in clients}
-        person = None if of_whom is None else _numbered(of_whom.values())
+        of_whom = None if units is None else {client: persons_of(client, units) for client in clients}
+        person = None if of_whom is None else numbered(of_whom.values())
         aim = find_task(task) if task else None
         xs: list[Inputs] = []
         ys: list[Tensor] = []
@@ -296,14 +296,3 @@ class Federation:
         )
         named = "record" if unit is None else unit_name
         return cls(clients=members, classes=classes, name=name, x=x, y=y, unit=named, declared=task)
-
-
-def _numbered(of_whom: Iterable[NDArray[np.generic]]) -> NDArray[np.int64]:
-    """Each record's person as a number; the same person has the same number at every client."""
-    return np.unique(np.concatenate(list(of_whom)), return_inverse=True)[1].reshape(-1)
-
-
-def _persons_of(client: str, units: Mapping[str, ArrayLike]) -> NDArray[np.generic]:
-    if client not in units:
-        raise DataError(f"client {client!r}: no units are given for it; say of whom each of its records is")
-    return np.asarray(units[client])

@@ -4,10 +4,11 @@ Records that cannot be trained on raise an error that names the client and the r
 is changed, dropped or filled in.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
@@ -161,6 +162,18 @@ def check_records(
         raise DataError(
             f"client {name!r}: {row} has label {label}; {classes} classes are numbered 0 to {classes - 1}{ignored}"
         )
+
+
+def numbered(of_whom: Iterable[NDArray[np.generic]]) -> NDArray[np.int64]:
+    """Each record's person as a number; the same person has the same number at every client."""
+    return np.unique(np.concatenate(list(of_whom)), return_inverse=True)[1].reshape(-1)
+
+
+def persons_of(client: str, units: Mapping[str, ArrayLike]) -> NDArray[np.generic]:
+    """The person of each of a client's records."""
+    if client not in units:
+        raise DataError(f"client {client!r}: no units are given for it; say of whom each of its records is")
+    return np.asarray(units[client])
 
 
 def _first(bad: Tensor, clients: Sequence[tuple[str, int, Tensor, Tensor]]) -> tuple[str, str, int]:

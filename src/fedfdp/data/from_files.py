@@ -23,6 +23,7 @@ from fedfdp.data.partition import How, by_owner, deal
 from fedfdp.data.private_ranges import Wanted, counts, ranges, released
 from fedfdp.data.schema import Estimate, Facts, class_names
 from fedfdp.data.split import PARTITION, SPLIT, split, stream, subsample
+from fedfdp.models.tasks import find_task
 from fedfdp.privacy.noise.randomness import Randomness
 
 Make = Callable[[FileRecords], Federation]
@@ -97,7 +98,8 @@ def federation_of_records(
         # All records of a person go where the first one would go: no client alone could protect a person whose
         # records are at several.
         first, person = (kept, None) if records.unit is None else _first_records(records.unit, kept)
-        each = Dataset(records.name, records.x, records.y[torch.from_numpy(first)], records.classes)
+        classes = records.classes if not records.task or find_task(records.task).usual else None
+        each = Dataset(records.name, records.x, records.y[torch.from_numpy(first)], classes)
         rng = stream(seed, PARTITION)
         names, indices = deal(each, None if how == "column" else clients, how, beta, shards_per_client, column, rng)
         if person is not None:

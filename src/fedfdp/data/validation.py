@@ -74,12 +74,13 @@ def review(
 
     `advice` is what the method itself has to say.
     """
-    counts = federation.class_counts().tolist() if federation.classes is not None else [None] * len(federation)
+    classed = federation.classes is not None and federation.task.usual
+    counts = federation.class_counts().tolist() if classed else [None] * len(federation)
     holders = tuple(
         Holder(client.name, len(client.train), len(client.test), None if count is None else tuple(count), client.size)
         for client, count in zip(federation.clients, counts, strict=True)
     )
-    classes = tuple(names) or tuple(map(str, range(federation.classes or 0)))
+    classes = tuple(names) or tuple(map(str, range(federation.classes or 0))) if classed else ()
     equal = duplicates(federation)
     return Review(
         federation.name,

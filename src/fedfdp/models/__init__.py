@@ -33,8 +33,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 class Model:
     """What is trained: a built-in model by name, or `package.module:Class` with its arguments."""
 
-    # fedfdp models list shows them; package.module:Class; hf:FOLDER of transformers; left out: small-cnn or linear
-    name: str = None  # type: ignore[assignment]
+    name: str = None  # type: ignore[assignment]  # fedfdp models list shows them; hf:FOLDER; left out: cnn or linear
     arguments: dict[str, object] = field(default_factory=dict)  # of the model's function or class
     trainable: tuple[str, ...] | None = None  # layers such as "head": the rest is frozen; None: as the model comes
     own: tuple[str, ...] | None = None  # layers or parameters that never leave a holder, such as "head.*"

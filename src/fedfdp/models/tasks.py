@@ -25,6 +25,7 @@ from fedfdp.models.losses import (
     token_entropy,
 )
 
+OfAnswers = Callable[[Tensor, Tensor], float]  # an answer is the likeliest class at every place
 Targets = Literal["class", "numbers", "labels", "places"]
 
 
@@ -32,16 +33,15 @@ Targets = Literal["class", "numbers", "labels", "places"]
 class Task:
     """A kind of target, and what is computed with it by default."""
 
-    name: str  # as `task` has it
+    name: str  # how settings and results call it
     loss: LossFunction  # (outputs, targets) → one loss per record
     right: Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) → for each record, the share that is right, or NaN
     meaning: str = ""  # of its outputs, as an error says it
     single: bool = False  # whether one output per record may come without a dimension of its own
     targets: Targets = "class"  # of a record: one class, numbers, labels that are 0 or 1, or a class at every place
     axis: int = -1  # where there is a class at every place: the dimension of the outputs with a value for each class
-    of_answers: Mapping[str, Callable[[Tensor, Tensor], float]] = field(default_factory=dict)
-    """By a metric's name, of one client's answers and targets; an answer is the likeliest class at every place."""
-    of_loss: Mapping[str, Callable[[float], float]] = field(default_factory=dict)  # … and of one client's mean loss
+    of_answers: Mapping[str, OfAnswers] = field(default_factory=dict)  # metrics of a client's answers and targets
+    of_loss: Mapping[str, Callable[[float], float]] = field(default_factory=dict)  # metrics of a client's mean loss
 
     @property
     def usual(self) -> bool:

@@ -180,6 +180,8 @@ class Node(AbstractContextManager["Node"]):
                 fix = "both sides must have the same file of it and the same version of torch"
                 raise SettingError("model", terms.model.get("name"), "its frozen part is not the coordinator's", fix)
             learner = learner_of(model, whole, front, in_parts=differ, output=wanted.output)
+            if isinstance(method, Parts):
+                method.check(learner.initial())  # a round in which nothing is shared would cost ε all the same
             if privacy is not None:
                 try_out(learner, privacy, whole, front)
             inner = whole if front is None else self._mapped(front)
