@@ -51,16 +51,8 @@ class RayEngine(LocalEngine):
         """`options` are those of `LocalEngine`."""
         super().__init__(federation, learner, algorithm, **options)
         self._started = connect(settings.address)
-        count = (
-            settings.workers
-            or int(
-                ray.cluster_resources().get(  # type: ignore[no-untyped-call]
-                    "CPU", 1
-                )
-                // settings.cpus
-            )
-            or 1
-        )
+        cores = ray.cluster_resources().get("CPU", 1)  # type: ignore[no-untyped-call]
+        count = settings.workers or int(cores // settings.cpus) or 1
         self.blocks = blocks(federation.clients, min(count, len(federation.clients)))
         self.home = {client.name: number for number, block in enumerate(self.blocks) for client in block}
         device = "cuda" if settings.gpus else str(learner.device)
