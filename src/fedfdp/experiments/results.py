@@ -99,8 +99,8 @@ class Results:
         if same:
             labels = " and ".join(dict.fromkeys(method.label for method in same))
             notes.append(f"with one local step per round and everyone taking part {labels} are FedAvg: the same runs")
-        if self.scale.presets is not None:
-            notes.append("η of every method with one step a round is the preset's, not tuned for each method")
+        if self.scale.presets is not None and private:
+            notes.append("η chosen on seed 100 and its partition; tuned.toml says which were tried for each method")
         elif not self.experiment.name.startswith("tune"):
             notes.append(
                 "each method with its own best η of one grid, tuned on seed 100 and its partition (the paper: η = "
