@@ -127,5 +127,5 @@ def test_what_does_not_fit_is_one_line(folder):
     with pytest.raises(SettingError, match="no such folder"):
         federation_of(config)
     (folder / "empty.csv").write_text("clinic,note,good\nnorth,good day,yes\nnorth,,no\n")
-    with pytest.raises(DataError, match="row 3"):
+    with pytest.raises(DataError, match="is empty; fill it in"):
         federation_of(configs.load(str(folder / "run.toml"), [f"data.source={folder}/empty.csv"]))

@@ -45,7 +45,7 @@ def form_of_words(words: Words) -> tuple[Leaf, ...]:
 def tokens(words: Words, values: pa.Array, place: Place) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The token numbers of each text and their mask."""
     texts = values.cast(pa.string()).to_pylist()
-    if (missing := next((row for row, text in enumerate(texts) if text is None), None)) is not None:
+    if (missing := next((row for row, text in enumerate(texts) if not (text or "").strip()), None)) is not None:
         raise place.error(missing, "is empty; fill it in or remove the row")
     take = tokenizer_at(words.tokenizer, f"data.columns.{words.name}.tokenizer")
     found = take(texts, padding="max_length", truncation=True, max_length=words.length, return_tensors="np")
