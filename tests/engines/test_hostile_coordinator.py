@@ -100,7 +100,7 @@ def node(request, tmp_path, monkeypatch):
         os, "fsync", lambda descriptor: None
     )  # crashes are for other tests; this saves most of the time
     about = NodeConfig(
-        "n", "127.0.0.1:1", str(tmp_path), NodeData(file="-"), plain_text=True, policy=POLICIES[request.param]
+        "n", "127.0.0.1:1", str(tmp_path / "n"), NodeData(file="-"), plain_text=True, policy=POLICIES[request.param]
     )
     with Node(about, federation()) as made:
         drawn = []
