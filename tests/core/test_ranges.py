@@ -15,7 +15,16 @@ from fedfdp.privacy.dpsgd import DPSGD
 
 KINDS = sorted(ALGORITHMS.values(), key=lambda kind: kind.name)
 # Numbers that are checked against each other, within (0, 1), or that only the server reads.
-OTHERWISE = {"server_low", "smoothing", "quantile", "clip_quantile", "epsilon", "delta", "budgets"}
+OTHERWISE = {
+    "server_low",
+    "smoothing",
+    "quantile",
+    "clip_quantile",
+    "epsilon",
+    "epsilon_per_period",
+    "delta",
+    "budgets",
+}
 RELEASED = {("Seen", "loss")}  # what a client has released itself: used after the noise, it reaches no record
 
 

@@ -5,6 +5,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+import torch
 
 from fedfdp.core.errors import DataError, FedFDPError, SettingError
 from fedfdp.data.schema import Estimate
@@ -19,17 +20,18 @@ WHOM = [f"p{i // 3}" for i in range(12)]  # four persons with three records each
 VALUES = {
     "holder": "who", "label": "y", "unit": "whom", "classes": 2, "target": (0.0, 1.0), "test": "held",
     "columns": {"a": [0, 2]}, "ignore": ("b",), "range": (0.0, 2.0), "estimate": Estimate(), "test_fraction": 0.5,
-    "missing": ("0.0",), "decimal": ",", "unlabelled": "skip", "unchecked": ("a",),
+    "missing": ("0.0",), "decimal": ",", "unlabelled": "skip", "unchecked": ("a",), "task": "multi-label",
+    "inputs": ("x",),
 }  # fmt: skip
 SOURCES = ("table", "archive", "split archive", "images", "loader", "split loader", "config")
 COUNTS = {
     "table": {"holder", "label", "unit", "classes", "target", "test", "columns", "ignore", "test_fraction"}
     | {"missing", "decimal", "unlabelled"},
-    "archive": {"holder", "label", "unit", "classes", "target", "test", "range", "test_fraction"},
-    "split archive": {"holder", "label", "unit", "classes", "target", "range"},
+    "archive": {"holder", "label", "unit", "classes", "target", "test", "range", "test_fraction", "task", "inputs"},
+    "split archive": {"holder", "label", "unit", "classes", "target", "range", "task", "inputs"},
     "images": {"classes", "test_fraction"},
-    "loader": {"unit", "classes", "test_fraction"},
-    "split loader": {"unit", "classes"},
+    "loader": {"unit", "classes", "test_fraction", "task"},
+    "split loader": {"unit", "classes", "task"},
     "config": set(),
 }
 NEEDED = {  # what a source cannot do without
@@ -88,8 +90,10 @@ def source(place, kind, unit=False):
 def content(federation):
     (client,) = federation.clients
     whom = None if client.train.unit is None else client.train.unit.tolist()
+    whole = federation.x
+    inputs = whole.tolist() if isinstance(whole, torch.Tensor) else [part.tolist() for part in whole.parts]
     return (
-        federation.classes, federation.unit, whom, federation.x.tolist(), federation.y.tolist(),
+        federation.classes, federation.unit, whom, inputs, federation.y.tolist(),
         client.train.index.tolist(), client.test.index.tolist(),
     )  # fmt: skip
 

@@ -158,7 +158,7 @@ def test_by_import_path_from_python_and_from_a_config(digits, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("engine", "said"),
     [
-        ("locale", "engine = 'locale': did you mean 'local'? known: flower, local; or package.module:Class"),
+        ("locale", "engine = 'locale': did you mean 'local'? known: flower, local, ray; or package.module:Class"),
         ("nowhere:Engine", "engine = 'nowhere:Engine': cannot be imported: No module named 'nowhere'"),
         ("flower", "engine = 'flower': not run by this command; start it with fedfdp server"),
         (7, "engine = 7: not an engine's name or a class"),

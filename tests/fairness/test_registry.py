@@ -15,10 +15,11 @@ def names(place, *tasks):
 
 
 def test_what_is_shown_where():
-    assert names("line", "classification") == ["accuracy", "worst_accuracy", "psi"]
+    of_tasks = ["perplexity", "iou"]  # shown only where a run has them
+    assert names("line", "classification") == ["accuracy", *of_tasks, "worst_accuracy", "psi"]
     assert names("line", "regression") == ["loss", "rmse", "worst_loss", "psi"]
     spread, alone = ["psi", "psi_train"], ["alone_accuracy", "better_alone"]
-    well = ["accuracy", "baseline_accuracy", "balanced_accuracy", "auc"]
+    well = ["accuracy", *of_tasks, "baseline_accuracy", "balanced_accuracy", "auc"]
     assert names("result", "classification") == [*well, "worst_accuracy", *spread, *alone]
     numbers = ["loss", "rmse", "baseline_rmse", "mae", "r2", "worst_loss", *spread]
     assert names("result", "regression") == [*numbers, "alone_rmse", "better_alone_rmse"]

@@ -12,6 +12,7 @@ from torch import nn
 import fedfdp
 from fedfdp import DPSGD, FedAvg, FedFDP, ServerOptimizer
 from fedfdp.core.errors import SettingError
+from fedfdp.models.tasks import TASKS
 from fedfdp.privacy.accounting import epsilon as epsilon_of
 from fedfdp.privacy.accounting.events import repeat
 from fedfdp.training.budget import unspent
@@ -185,6 +186,7 @@ def test_facts_are_counts_alone():
         """All that is public; whatever else is asked for is an AttributeError."""
 
         names, sizes, classes, outputs, unit = ("a", "b"), (5, 0), 3, 3, "record"
+        task = TASKS["classification"]
 
     model = nn.Sequential(nn.Linear(7, 7), nn.Linear(7, 3))
     model[0].requires_grad_(False)

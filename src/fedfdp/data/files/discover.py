@@ -12,6 +12,7 @@ from fedfdp.data.files.paths import ARRAYS, KINDS, NAMED_TABLES, TABLES, entries
 from fedfdp.data.files.source import Source, check_label
 from fedfdp.data.files.tables import TableSource, open_table
 from fedfdp.data.schema import Facts, columns_of
+from fedfdp.models.tasks import find_task
 
 TABLES_ONLY = ("missing", "decimal", "unlabelled", "unchecked")
 
@@ -60,6 +61,9 @@ def _check_named(facts: Facts, path: Path, names: Sequence[str]) -> None:
     """Checks that the columns for label, holder, test and unit are there."""
     if facts.label is None and facts.task == "language" and facts.words is not None:
         return  # what is told is the text itself
+    if facts.task is not None and not find_task(facts.task).usual:
+        allowed = f"{path.name} is a table, with one label in a row"
+        raise SettingError("data.task", facts.task, allowed, "give an .npz file, or leave it out")
     if facts.label is None:
         raise SettingError("data.label", None, f"which column of {path.name} is to be predicted?", "set it in [data]")
     for setting, name in ((s, getattr(facts, s)) for s in ("holder", "label", "test", "unit")):
