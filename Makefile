@@ -25,7 +25,7 @@ run: $(STAMP)
 	$(BIN)/fedfdp run --report
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m "not slow" -n 2
+	$(BIN)/python -m pytest -m "not slow" -n 2 --durations=40
 
 test-slow: $(STAMP) $(DOCS) browser
 	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile
