@@ -63,12 +63,13 @@ def _line(axis: "Axes", label: str, cells: list[Cell], across: str, up: str, *, 
     known = [(x, y) for x, y in points if x is not None and y is not None]
     if not known:
         return
-    spreads = [_spread(cell, up) for cell, (x, y) in zip(cells, points, strict=True) if x is not None and y is not None]
+    drawn = [cell for cell, point in zip(cells, points, strict=True) if None not in point]
+    wide, high = ([_spread(cell, measure) for cell in drawn] for measure in (across, up))
     xs, ys = zip(*known, strict=True)
     marker = _MARKERS[len(axis.containers) % len(_MARKERS)]
     style = "-" if joined else "none"
     plain = label.replace("`", "")
-    axis.errorbar(xs, ys, yerr=spreads, label=plain, marker=marker, markersize=5, linestyle=style, capsize=2)
+    axis.errorbar(xs, ys, high, wide, label=plain, marker=marker, markersize=5, linestyle=style, capsize=2)
 
 
 def _value(cell: Cell, measure: str) -> float | None:
@@ -79,7 +80,7 @@ def _value(cell: Cell, measure: str) -> float | None:
 
 
 def _spread(cell: Cell, measure: str) -> float:
-    found = cell.of(measure)
+    found = None if measure == "x" else cell.of(measure)
     if found is None or found.spread is None:
         return 0.0
     return 100 * found.spread if measure == "accuracy" else min(found.spread, 0.9 * found.mean)  # Ψ's axis is log
