@@ -1,6 +1,6 @@
 """Many clients on one machine: seconds and megabytes of a round at 1,000, 10,000 and 100,000 clients.
 
-    python scripts/scale.py --picture docs/images/scale.svg      # the table and the picture of docs/performance.md
+    python scripts/scale.py --picture docs/images/scale.svg      # the table and the picture of docs/cluster.md
     python scripts/scale.py --sampled                            # 1,000 of 1,000,000 clients in a round
     python scripts/scale.py --kills 20                           # 20 kill -9 and resumes of a run of 100,000 clients
 
