@@ -11,7 +11,8 @@ import fedfdp
 from fedfdp.core.errors import DataError, SettingError
 from fedfdp.models.tasks import TASKS, Task, find_task
 from fedfdp.privacy.clipping import clipped_sum
-from fedfdp.training.defaults import PublicFacts, settle
+from fedfdp.training.defaults import settle
+from fedfdp.training.facts import PublicFacts
 from fedfdp.training.server_optimizer import ServerOptimizer
 
 PRIVATE = fedfdp.DPSGD(epsilon=8.0, q=0.3, delta=1e-5)

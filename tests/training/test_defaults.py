@@ -16,7 +16,9 @@ from fedfdp.models.tasks import TASKS
 from fedfdp.privacy.accounting import epsilon as epsilon_of
 from fedfdp.privacy.accounting.events import repeat
 from fedfdp.training.budget import unspent
-from fedfdp.training.defaults import PublicFacts, Strength, settle
+from fedfdp.training.defaults import settle
+from fedfdp.training.facts import PublicFacts
+from fedfdp.training.strength import Strength
 
 # 3 holders with 258 records of 7 inputs, 3 classes: 24 weights. A record's usual length is √(1 + 7/3).
 TABLE = PublicFacts(sizes=(39, 93, 126), classes=3, outputs=3, weights=24, layers=1)

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fedfdp.runs.config import Config
-    from fedfdp.training.defaults import PublicFacts, Settled, Strength
+    from fedfdp.training.defaults import Settled
+    from fedfdp.training.facts import PublicFacts
+    from fedfdp.training.strength import Strength
 
 MOST_HOLDERS = 12  # that are listed one by one
 
@@ -25,7 +27,7 @@ def show_plan(source: str, overrides: list[str], *, as_json: bool) -> None:
     from fedfdp.cli.data_progress import Progress
     from fedfdp.runs import config as configs
     from fedfdp.runs.build import facts_of, federation_of
-    from fedfdp.training.defaults import Strength
+    from fedfdp.training.strength import Strength
 
     config = configs.load(source, overrides)
     with Progress(rich_console.Console(stderr=True), config.data.source) as say:

@@ -85,7 +85,7 @@ def _warn_of_noise(config: "Config", federation: "Federation") -> None:
     """Says on stderr, before training, if the budget is too small for these records; not if it is not used up."""
     from fedfdp.runs.build import facts_of
     from fedfdp.training.budget import USED_UP, part_used
-    from fedfdp.training.defaults import Strength
+    from fedfdp.training.strength import Strength
 
     if config.privacy is None or config.rounds is None:
         return

@@ -1,8 +1,10 @@
 """From plain dicts to the library's own dataclasses and back, with types, names and ranges checked."""
 
 import dataclasses
+import tomllib
 import typing
 from datetime import date, time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -68,3 +70,13 @@ def plain(settings: object) -> dict[str, Any]:
     defaults = {field.name: field.default for field in dataclasses.fields(settings)}  # type: ignore[arg-type]
     open_ones = {name: "none" for name, value in values.items() if value is None and defaults[name] is not None}
     return {name: value for name, value in values.items() if value is not None} | open_ones
+
+
+def read_toml(path: Path, named_in: str = "config") -> dict[str, Any]:
+    """What a TOML file says. `named_in`: the setting that an error names if there is no such file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingError(named_in, str(path), f"cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError("config", str(path), f"not valid TOML: {error}") from None

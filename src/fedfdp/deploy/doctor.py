@@ -8,7 +8,6 @@ import shutil
 import socket
 import ssl
 import tempfile
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Literal
 from cryptography import x509
 
 from fedfdp.core.errors import FedFDPError, SettingError
+from fedfdp.core.settings import read_toml
 from fedfdp.deploy.coordinator import load
 from fedfdp.deploy.node import own_records
 from fedfdp.deploy.spending import date_of, spending
@@ -56,12 +56,7 @@ class Finding:
 
 def examine(path: Path) -> list[Finding]:
     """The findings for a node.toml, or for a run's config with a [flower] section."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingError("config", str(path), f"cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError("config", str(path), f"not valid TOML: {error}") from None
+    values = read_toml(path)
     if "flower" in values:
         return list(_coordinator(*load(str(path))))
     if "server" in values or "policy" in values:

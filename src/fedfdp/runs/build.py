@@ -30,7 +30,7 @@ from fedfdp.runs.config import Config
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.session import Result, Update
 from fedfdp.runs.train import train
-from fedfdp.training.defaults import PublicFacts
+from fedfdp.training.facts import PublicFacts
 from fedfdp.training.protocols import Members
 
 

@@ -21,7 +21,8 @@ from fedfdp.features import Features
 from fedfdp.models import Model
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.runs.layers import Settings, layered
-from fedfdp.training.defaults import PublicFacts, Settled, settle
+from fedfdp.training.defaults import Settled, settle
+from fedfdp.training.facts import PublicFacts
 from fedfdp.training.participation import Participation
 from fedfdp.training.server_optimizer import ServerOptimizer
 

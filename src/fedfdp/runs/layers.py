@@ -12,6 +12,7 @@ from typing import Any
 
 from fedfdp.algorithms import Algorithm
 from fedfdp.core.errors import SettingError, nearest
+from fedfdp.core.settings import read_toml
 from fedfdp.data.files.paths import looks_like_path
 from fedfdp.data.named.catalog import named
 from fedfdp.models.pretrained import PREFIX
@@ -77,13 +78,7 @@ def _read(source: str, above: tuple[Path, ...] = ()) -> tuple[Settings, Path]:
         if not path.is_file():
             named_in = f"base of {above[-1]}" if above else "preset"
             raise SettingError(named_in, source, nearest(source, presets()), "or the path of a .toml file")
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        named_in = f"base of {above[-1]}" if above else "config"
-        raise SettingError(named_in, str(path), f"cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError("config", str(path), f"not valid TOML: {error}") from None
+    values = read_toml(path, f"base of {above[-1]}" if above else "config")
     if path.resolve() in above:
         raise SettingError("base", str(path), f"builds on itself, by way of {above[-1]}", "leave base out of one")
     values = _beside(values, path.parent)

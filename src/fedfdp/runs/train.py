@@ -45,8 +45,9 @@ from fedfdp.runs.arguments import check_arguments
 from fedfdp.runs.assemble import Started, carry_out
 from fedfdp.runs.folder import LEDGER
 from fedfdp.runs.session import Result, Update
-from fedfdp.training.defaults import PublicFacts, settle
+from fedfdp.training.defaults import settle
 from fedfdp.training.evaluation import LocalEvaluator
+from fedfdp.training.facts import PublicFacts
 from fedfdp.training.participation import Participation
 from fedfdp.training.protocols import Engine
 from fedfdp.training.robust import check_same_width

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from torch import nn
-
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.core.errors import SettingError
 from fedfdp.core.settings import left_out
@@ -18,8 +16,9 @@ from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.accounting.events import delta_warning
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.training.budget import LOSS_NOISE, rate_for, resolve_privacy
-from fedfdp.training.protocols import Members
+from fedfdp.training.facts import PublicFacts
 from fedfdp.training.server_optimizer import ServerOptimizer
+from fedfdp.training.strength import signal
 
 DELTA = 1e-5
 ROUNDS, MOST_ROUNDS = 100, 400  # with every record in a batch; with few of them
@@ -37,49 +36,6 @@ PLAIN_RATE, PLAIN_DEEP_RATE = 0.5, 0.1  # η without privacy
 
 FAIRNESS = 2.0  # λ_s at most
 FAIR_NOISE = 0.3  # how much of a weight the noise of a released loss may make out
-FAINT = 5.0  # signal over noise below which little is learnt
-
-
-@dataclass(frozen=True)
-class PublicFacts:
-    """What the rule may know: nothing of it depends on the content of a record."""
-
-    sizes: tuple[int, ...]  # n_i of each client: records, or persons
-    classes: int | None  # None for regression
-    outputs: int  # values that the model gives for a record
-    weights: int  # that are trained
-    layers: int  # that are trained
-    scaled: bool = False  # whether a regression's target is scaled from its declared range to [−1, 1]
-    unit: str = "record"  # what is counted in `sizes`
-    normalised: bool = False  # whether a record's inputs have mean 0 and variance 1, as features by name do
-    first_loss: float = 0.0  # ln(classes) where a record has a class at every place, or several labels
-
-    @classmethod
-    def of(cls, model: nn.Module, members: Members, *, scaled: bool = False, normalised: bool = False) -> "PublicFacts":
-        """Of a model that is to be trained by these clients."""
-        parts = [[p.numel() for p in part.parameters(recurse=False) if p.requires_grad] for part in model.modules()]
-        sizes = tuple(size for size in members.sizes if size)
-        weights, layers = sum(map(sum, parts)), sum(map(bool, parts))
-        first = 0.0 if members.task.usual or not members.classes else math.log(members.classes)
-        return cls(sizes, members.classes, members.outputs, weights, layers, scaled, members.unit, normalised, first)
-
-    @property
-    def total(self) -> int:
-        """N, all records or persons."""
-        return sum(self.sizes)
-
-    @property
-    def task(self) -> str:
-        return "regression" if self.classes is None else "classification"
-
-    @property
-    def length(self) -> float:
-        """The usual length of the inputs of a single trained layer, with a constant 1.
-
-        Numbers that are spread over [−1, 1] have a variance of 1/3.
-        """
-        variance = 1.0 if self.normalised else 1 / 3
-        return math.sqrt(1 + max(self.weights / self.outputs - 1, 0) * variance)
 
 
 @dataclass(frozen=True)
@@ -312,45 +268,6 @@ def _fair(
     said += [Choice(f"algorithm.{name}", value, why) for name, (value, why) in offered.items()]
     values: dict[str, Any] = {name: value for name, (value, _) in offered.items()}
     return replace(algorithm, **values)
-
-
-def signal(privacy: DPSGD, algorithm: Algorithm, rounds: int, share: float = 1.0) -> float:
-    """√T·q/σ of T batches: what n records that all pull one way add up to is n times this, over the noise."""
-    steps = math.ceil(rounds * share) * algorithm.private_steps(None, privacy)
-    return math.sqrt(steps) * privacy.q / privacy.noise
-
-
-@dataclass(frozen=True)
-class Strength:
-    """Signal over noise after all rounds, if all records pulled the same way: of the whole run and of each client.
-
-    A client's clipped sum of n_i records is at most n_i·C long, and the noise on its weights √weights·σ·C. Over T
-    rounds with batches of q·n_i the ratio is n_i·√T·(q/σ)/√weights; the noise of K clients adds up to √K of it.
-    """
-
-    whole: float
-    by_client: tuple[float, ...]
-
-    @classmethod
-    def of(
-        cls, facts: PublicFacts, algorithm: Algorithm, privacy: DPSGD, rounds: int, share: float = 1.0
-    ) -> "Strength":
-        """Of settings with nothing left open."""
-        each = signal(privacy, algorithm, rounds, share) / math.sqrt(facts.weights)
-        return cls(facts.total * each / math.sqrt(len(facts.sizes)), tuple(size * each for size in facts.sizes))
-
-    def warning(self, epsilon: float | None) -> str:
-        """What to expect of a signal that is drowned by the noise; empty where it is not."""
-        if self.whole >= FAINT:
-            return ""
-        learnt = "nothing" if self.whole < FAINT / 4 else "little"
-        raised = (
-            "" if epsilon is None else f"raise epsilon from {epsilon:g} to about {epsilon * FAINT / self.whole:.2g}, "
-        )
-        return (
-            f"expect {learnt} to be learnt: the signal is {self.whole:.2g} times the noise, and it takes {FAINT:g}; "
-            f"{raised}take fewer columns or a smaller model, or merge small holders"
-        )
 
 
 def _known(facts: PublicFacts | None, setting: str) -> PublicFacts:

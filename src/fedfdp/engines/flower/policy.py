@@ -2,7 +2,6 @@
 
 import json
 import math
-import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ from fedfdp.algorithms import ALGORITHMS, FIXED_PRICE
 from fedfdp.algorithms.base import Algorithm
 from fedfdp.core import ranges
 from fedfdp.core.errors import SettingError, require
-from fedfdp.core.settings import parse
+from fedfdp.core.settings import parse, read_toml
 from fedfdp.data.columns import PRIVATE
 from fedfdp.data.schema import Facts
 from fedfdp.engines.flower.settings import loopback
@@ -187,12 +186,7 @@ class NodeConfig:
 
 def load_node(path: Path) -> NodeConfig:
     """The node of this file; paths in it are relative to it."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingError("config", str(path), f"cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError("config", str(path), f"not valid TOML: {error}") from None
+    values = read_toml(path)
     for section, names in (
         (values, ("folder", "key", "certificate", "witness")),
         (values.get("data", {}), ("file", "config")),
