@@ -44,7 +44,7 @@ class Learner:
         `task`: None: one class, or numbers. `output`: the entry of what the model gives that counts; None: all of it.
         """
         self.model = model.to(device)
-        self.task, self.output = task, output
+        self.task, self.output, self._loss = task, output, loss_fn
         self.loss_fn = loss_fn if output is None else Unwrapped(loss_fn, output)
         self.device = torch.device(device)
         self._parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -62,6 +62,14 @@ class Learner:
         self.model.eval()  # so that `_training` sets the modes at its first call
         still = {id(module) for part in self._still for module in part.modules()}
         self.stochastic = any(_draws(module) for module in model.modules() if id(module) not in still)
+
+    def on(self, device: str) -> "Learner":
+        """The same learner on another device, with the learners of clients whose model differs."""
+        others = {name: other.on(device) for name, other in self.others.items()}
+        parts, task, output = self.first is not None, self.task, self.output
+        made = Learner(self.model, self._loss, device=device, in_parts=parts, others=others, task=task, output=output)
+        made.identity, made.unknown = self.identity, self.unknown
+        return made
 
     def initial(self) -> Weights:
         """A copy of the module's own weights: those that are trained."""

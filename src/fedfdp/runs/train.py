@@ -4,7 +4,6 @@ import copy
 import hashlib
 import json
 import math
-import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -13,12 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-import torch
 from torch import nn
 
 from fedfdp.algorithms import Algorithm, FedFDP, algorithm_settings
-from fedfdp.algorithms.parts import Parts, check_nested, in_parts
-from fedfdp.core import weights
+from fedfdp.algorithms.parts import Parts, in_parts
 from fedfdp.core.errors import RunError, SettingError, nearest, require
 from fedfdp.core.identity import examine
 from fedfdp.core.records import digest
@@ -36,7 +33,7 @@ from fedfdp.models import check_output
 from fedfdp.models.learner import Learner
 from fedfdp.models.losses import LossFunction, check_loss
 from fedfdp.models.pretrained import check_reached
-from fedfdp.native.threads import allowed_threads, cores, forked
+from fedfdp.native.threads import allowed_threads
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import FRESH, STREAMS, Seeded
@@ -44,6 +41,7 @@ from fedfdp.privacy.noise.secure import Secure
 from fedfdp.runs.arguments import check_arguments
 from fedfdp.runs.assemble import Started, carry_out
 from fedfdp.runs.folder import LEDGER
+from fedfdp.runs.learners import available, other_learners, threads_for
 from fedfdp.runs.session import Result, Update
 from fedfdp.training.defaults import settle
 from fedfdp.training.evaluation import LocalEvaluator
@@ -53,9 +51,6 @@ from fedfdp.training.protocols import Engine
 from fedfdp.training.robust import check_same_width
 from fedfdp.training.rounds import Plan
 from fedfdp.training.server_optimizer import ServerOptimizer
-
-MOST_THREADS = 16
-SMALL_WORK = 4e6  # records of a round times weights
 
 
 def train(
@@ -164,14 +159,14 @@ def train(
         check_loss(loss, federation.y, shape)
     performance = Performance.of(metric)
     performance.check(federation.classes, (*task.of_answers, *task.of_loss))
-    learner_of = partial(Learner, device=_device(device), task=task, output=entry)
+    learner_of = partial(Learner, device=available(device))
     if own or models or isinstance(federation, Domains):
         algorithm = in_parts(algorithm, own)
-        others = _others(models or {}, inner, loss, device, algorithm, model)
+        learner_of = partial(learner_of, in_parts=True)
+        others = other_learners(models or {}, inner, algorithm, model, learner_of, loss=loss, output=output)
         check_same_width(server.robust, [algorithm.shared(other.initial()) for other in others.values()], model)
-        learner = learner_of(model, loss or task.loss, in_parts=True, others=others)
-    else:
-        learner = learner_of(model, loss or task.loss)
+        learner_of = partial(learner_of, others=others)
+    learner = learner_of(model, loss or task.loss, task=task, output=entry)
     ours = factory is LocalEngine or isinstance(factory, Ray)  # they compute the same
     foreign = None if ours else examine(factory, "engine")
     settings = {
@@ -224,39 +219,11 @@ def train(
         config=config or settings,
         out=None if out is None else Path(out),
         resume=resume,
-        threads=allowed_threads(threads) or _threads_for(learner, federation, algorithm, privacy),
+        threads=allowed_threads(threads) or threads_for(learner, federation, algorithm, privacy),
         on_update=on_update,
         about=about(features),
     )
     return replace(result, model=whole(front, _handed_out(untouched, result.model)))
-
-
-def _others(
-    given: Mapping[str, nn.Module],
-    federation: Federation,
-    loss: LossFunction | None,
-    device: str,
-    method: Parts,
-    full: nn.Module,
-) -> dict[str, Learner]:
-    """The learners of clients whose model differs, each checked before the first round."""
-    shared = method.shared(dict(full.named_parameters()))
-    for name in federation.names:
-        part = federation.part(name)
-        fits = (part.input_shape, part.outputs) == (federation.input_shape, federation.outputs)
-        if not fits and name not in given:
-            shape = f"{name} has records of shape {part.input_shape} and {part.outputs} outputs"
-            raise SettingError("models", list(given), f"{shape}, others {federation.input_shape}", "give its model too")
-    found = {}
-    for name, model in given.items():
-        if name not in federation.names:
-            raise SettingError("models", name, f"no such client; {nearest(name, federation.names)}")
-        part, model = federation.part(name), copy.deepcopy(model)
-        task = part.task
-        _, entry = check_output(model, part.form, outputs=part.outputs, task=task)
-        found[name] = Learner(model, loss or task.loss, device=_device(device), in_parts=True, task=task, output=entry)
-        check_nested(name, method.shared(found[name].initial()), shared)
-    return found
 
 
 @contextmanager
@@ -304,29 +271,6 @@ def _name_of(factory: EngineFactory) -> str:
     """Where an engine's factory is from: package.module:name."""
     named = factory if hasattr(factory, "__qualname__") else type(factory)
     return f"{named.__module__}:{named.__qualname__}"
-
-
-def default_threads() -> int:
-    """One per core of this process, up to where small batches stop gaining; OMP_NUM_THREADS has the last word."""
-    if "OMP_NUM_THREADS" in os.environ or forked():
-        return torch.get_num_threads()
-    return min(cores(), MOST_THREADS)
-
-
-def _threads_for(learner: Learner, federation: Federation, algorithm: Algorithm, privacy: DPSGD | None) -> int:
-    """One for a small model on small batches, where waiting for each other costs threads more than they save."""
-    records = privacy.q * sum(len(client.train) for client in federation.clients) if privacy else algorithm.batch_size
-    return 1 if records * weights.size(learner.initial()) < SMALL_WORK else default_threads()
-
-
-def _device(name: str) -> str:
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError):
-        raise SettingError("device", name, "there is no such device here", "take cpu or auto") from None
-    return name
 
 
 def _check_budgets(privacy: DPSGD | None, federation: Federation) -> None:

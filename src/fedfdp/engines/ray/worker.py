@@ -55,10 +55,8 @@ class Worker:
 
     def __init__(self, federation: Federation, job: Job) -> None:
         torch.set_num_threads(job.threads)
-        self.device, learner = torch.device(job.device), job.learner
-        if learner.device != self.device:
-            others = {name: _on(other, job.device) for name, other in learner.others.items()}
-            learner = _on(learner, job.device, others)
+        self.device = torch.device(job.device)
+        learner = job.learner if job.learner.device == self.device else job.learner.on(job.device)
         self.engine = LocalEngine(
             federation,
             learner,
@@ -94,14 +92,6 @@ class Worker:
             request=one.request,
         )
         return client, moved(one.memory, self.device)
-
-
-def _on(learner: Learner, device: str, others: dict[str, Learner] | None = None) -> Learner:
-    made = Learner(
-        learner.model, learner.loss_fn, device=device, in_parts=learner.first is not None, others=others or {}
-    )
-    made.identity = learner.identity
-    return made
 
 
 def moved(record: Any, device: torch.device) -> Any:
