@@ -4,8 +4,8 @@
     python scripts/scale.py --sampled                            # 1,000 of 1,000,000 clients in a round
     python scripts/scale.py --kills 20                           # 20 kill -9 and resumes of a run of 100,000 clients
 
-Every client has 20 training records of 16 numbers and a ledger in a file. Each size is a process of its own. A round's
-seconds are of the processor: on a machine that is busy, those of the clock say nothing.
+Every client has 20 records of 16 numbers, 15 of them for training, and a ledger in a file. Each size is a process of its
+own. Seconds are of the processor: on a machine that is busy, those of the clock say nothing.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from torch import nn
 import fedfdp
 
 SIZES = (1_000, 10_000, 100_000)
-RECORDS, WIDTH, CLASSES = 20, 16, 4
+RECORDS, TEST, WIDTH, CLASSES = 20, 5, 16, 4
 
 
 def holders(clients: int) -> fedfdp.Federation:
@@ -36,9 +36,10 @@ def holders(clients: int) -> fedfdp.Federation:
     chance = np.random.default_rng(0)
     x = torch.from_numpy(chance.standard_normal((clients * RECORDS, WIDTH), dtype=np.float32))
     y = torch.from_numpy(chance.integers(0, CLASSES, clients * RECORDS))
-    rows = range(0, clients * RECORDS, RECORDS)
-    named = {f"c{i}": (x[a : a + RECORDS], y[a : a + RECORDS]) for i, a in enumerate(rows)}
-    return fedfdp.Federation.from_clients(named, classes=CLASSES)
+    names = [f"c{i}" for i in range(clients)]
+    places = map(torch.from_numpy, np.arange(clients * RECORDS).reshape(clients, RECORDS))
+    parts = ((own[TEST:], own[:TEST]) for own in places)
+    return fedfdp.Federation.over(x, y, CLASSES, "scale", names, parts)
 
 
 def trained(federation: fedfdp.Federation, folder: Path | None, *, rounds: int, **options) -> fedfdp.Result:

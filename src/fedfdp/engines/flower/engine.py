@@ -125,10 +125,6 @@ class FlowerEngine(Engine):
         """The round's uploads, in the roster's order. Memories stay at the nodes: each comes with an empty one."""
         wanted = [name for name in self.roster.names if asked is None or name in asked]
         uploads = self._collect(broadcast, wanted)
-        if self.settings.norm_ratio is not None:
-            for name, reason in checks.too_long(uploads.values(), self.settings.norm_ratio).items():
-                self._drop(name, broadcast.round, reason)
-                del uploads[name]
         used = [name for name in wanted if name in uploads]
         if self.accounts is not None:
             self.accounts.keep()

@@ -33,7 +33,6 @@ from fedfdp.engines.local import LocalEngine
 from fedfdp.features import whole as with_features
 from fedfdp.features.mapped import mapped
 from fedfdp.models import Model
-from fedfdp.privacy.ledger import Ledger
 from fedfdp.privacy.ledger.periods import Today, utc_today
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
@@ -72,6 +71,7 @@ class Node(AbstractContextManager["Node"]):
         self.witness = Witness(config.second, self.folder / LEDGER)
         self.witness.check()
         self.book = open_book(config, today)
+        self.ledger = self.book.ledger(self.name)
         self.witness.follow()
         self.remembered = memory.load(self.folder)
         if self.book.charged() < self.remembered.charged:
@@ -86,10 +86,6 @@ class Node(AbstractContextManager["Node"]):
 
     def __exit__(self, *_: object) -> None:
         self.book.close()
-
-    @property
-    def ledger(self) -> Ledger:
-        return self.book.ledger(self.name)
 
     def answer(self, question: Question) -> Answer:
         """The answer to any question; one that is not allowed, or makes no sense, is refused with the reason.

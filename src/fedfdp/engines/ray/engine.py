@@ -53,7 +53,7 @@ class RayEngine(LocalEngine):
         self._started = connect(settings.address)
         cores = ray.cluster_resources().get("CPU", 1)  # type: ignore[no-untyped-call]
         count = settings.workers or int(cores // settings.cpus) or 1
-        self.blocks = blocks(federation.clients, min(count, len(federation.clients)))
+        self.blocks = blocks(federation.clients[:], min(count, len(federation.clients)))
         self.home = {client.name: number for number, block in enumerate(self.blocks) for client in block}
         device = "cuda" if settings.gpus else str(learner.device)
         given = {name: value for name, value in options.items() if name != "book"}  # no worker has a ledger

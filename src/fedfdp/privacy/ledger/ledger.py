@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from fedfdp.core.errors import BudgetError, RunError, SettingError, nearest
 from fedfdp.privacy.accounting.events import Adjacency, Event, History, history_of, merge
@@ -39,8 +40,11 @@ class Ledger(AbstractContextManager["Ledger"]):
         allowances: Allowances,
         file: LedgerFile,
         dates: Dates | None = None,
+        charged: "dict[str, Ledger] | None" = None,
     ) -> None:
+        """With its first charge it enters `charged`, where the ledgers of one file are kept."""
         self.client, self.budget, self.dates = client, budget, dates
+        self._charged = {} if charged is None else charged
         self.run = ""  # written with every charge: for whom it is
         self.history: History = ()
         self.price: History = ()  # of the first round
@@ -63,7 +67,7 @@ class Ledger(AbstractContextManager["Ledger"]):
         sync: bool = True,
     ) -> "Ledger":
         """A file for one client alone; otherwise as `LedgerBook.open`."""
-        ledgers, _ = open_ledgers(
+        ledgers = Ledgers(
             path,
             {client: budget},
             data=data,
@@ -73,7 +77,7 @@ class Ledger(AbstractContextManager["Ledger"]):
             expects=expects,
             sync=sync,
         )
-        return ledgers[client]
+        return ledgers.of(client)
 
     @property
     def any_price(self) -> bool:
@@ -199,7 +203,9 @@ class Ledger(AbstractContextManager["Ledger"]):
     def restore(self, entry: Entry) -> None:
         """Counts an entry that is in the file."""
         step = _history(entry.events)
-        self._first = self._first or step
+        if not self.history:
+            self._charged[self.client] = self
+            self._first = step
         self.history = _together(self.history, step)
         if self.dates is not None:
             self.dates.count(entry.date, step)
@@ -214,37 +220,48 @@ class Ledger(AbstractContextManager["Ledger"]):
         return self._allowances.of(self.budget, self._first or step)
 
 
-def open_ledgers(
-    path: Path | None,
-    budgets: Mapping[str, float | None],
-    *,
-    data: str,
-    config: str,
-    delta: float,
-    accountant: str,
-    expects: Sequence[Event],
-    sync: bool,
-    dates: Dates | None = None,
-) -> tuple[dict[str, Ledger], LedgerFile]:
-    """The ledgers of these clients in one file, with all that was charged to them; see `LedgerBook.open`."""
-    allowances = Allowances(accountant, delta, budgets.values())  # refuses settings before there is a file
-    file = LedgerFile.open(path, sync=sync)
-    ledgers = {client: Ledger(client, budget, allowances, file, dates) for client, budget in budgets.items()}
-    header = header_of(budgets, data=data, config=config, delta=delta, accountant=accountant)
-    try:
-        for entry in file.recover(header, expects if allowances.accountant.adaptive else ()):
-            ledger_of(ledgers, entry.client).restore(entry)
-        allowances.expects = history_of(file.expects(expects))
-    except BaseException:
-        file.close()
-        raise
-    return ledgers, file
+class Ledgers:
+    """The ledgers of many clients in one file; see `LedgerBook.open`. A client that was never charged has none.
 
+    Whoever asks for a client's ledger gets the same one: it is kept from its first charge on, and before that as long
+    as somebody holds it.
+    """
 
-def ledger_of(ledgers: Mapping[str, Ledger], client: str) -> Ledger:
-    if client not in ledgers:
-        raise RunError(f"client {client!r} has no account in this ledger; {nearest(client, ledgers)}")
-    return ledgers[client]
+    def __init__(
+        self,
+        path: Path | None,
+        budgets: Mapping[str, float | None],
+        *,
+        data: str,
+        config: str,
+        delta: float,
+        accountant: str,
+        expects: Sequence[Event],
+        sync: bool,
+        dates: Dates | None = None,
+    ) -> None:
+        self._budgets, self._dates = budgets, dates
+        self._allowances = Allowances(accountant, delta, budgets.values())  # refuses settings before there is a file
+        self.charged: dict[str, Ledger] = {}
+        self._asked: WeakValueDictionary[str, Ledger] = WeakValueDictionary()
+        self.file = LedgerFile.open(path, sync=sync)
+        try:
+            header = header_of(budgets, data=data, config=config, delta=delta, accountant=accountant)
+            for entry in self.file.recover(header, expects if self._allowances.accountant.adaptive else ()):
+                self.of(entry.client).restore(entry)
+            self._allowances.expects = history_of(self.file.expects(expects))
+        except BaseException:
+            self.file.close()
+            raise
+
+    def of(self, client: str) -> Ledger:
+        found = self.charged.get(client) or self._asked.get(client)
+        if found is None:
+            if client not in self._budgets:
+                raise RunError(f"client {client!r} has no account in this ledger; {nearest(client, self._budgets)}")
+            found = Ledger(client, self._budgets[client], self._allowances, self.file, self._dates, self.charged)
+            self._asked[client] = found
+        return found
 
 
 def in_words(price: History) -> str:
