@@ -4,8 +4,8 @@
     python scripts/scale.py --sampled                            # 1,000 of 1,000,000 clients in a round
     python scripts/scale.py --kills 20                           # 20 kill -9 and resumes of a run of 100,000 clients
 
-Every client has 20 records of 16 numbers, 15 of them for training, and a ledger in a file. Each size is a process of its
-own. Seconds are of the processor: on a machine that is busy, those of the clock say nothing.
+Every client has 20 records of 16 numbers, 15 of them for training, and a ledger in a file. Each size is a process of
+its own. Seconds are of the processor: on a machine that is busy, those of the clock say nothing.
 """
 
 import argparse
@@ -28,6 +28,7 @@ from torch import nn
 import fedfdp
 
 SIZES = (1_000, 10_000, 100_000)
+LINE = 170  # bytes of a charge, about
 RECORDS, TEST, WIDTH, CLASSES = 20, 5, 16, 4
 
 
@@ -72,8 +73,8 @@ class Laps:
         return self.last - before
 
 
-def measured(clients: int, folder: Path, *, share: float = 1.0, rounds: int = 4) -> dict[str, float]:
-    """One run in this process, cut after its third round and resumed."""
+def measured(clients: int, folder: Path, *, share: float = 1.0, rounds: int = 5) -> dict[str, float]:
+    """One run in this process, cut after its third round and resumed. Its last round alone is evaluated."""
     lap = Laps()
     federation = holders(clients)
     found, seen = {"clients": clients, "records": lap(), "records MB": memory()}, list[float]()
@@ -81,16 +82,18 @@ def measured(clients: int, folder: Path, *, share: float = 1.0, rounds: int = 4)
 
     def note(update: fedfdp.Update) -> None:
         seen.append(lap())
-        if update.step.round == 3 and len(seen) == 3:
+        if len(seen) == 3:
             raise KeyboardInterrupt
 
     try:
         trained(federation, folder, rounds=rounds, on_update=note, **who)
     except KeyboardInterrupt:
-        found["checkpoint"] = lap()
-    found |= {"start": seen[0] - seen[1], "round": min(seen[1:3]), "MB": memory()}
+        found["checkpoint and statement"] = lap()
+    usual = min(seen[1:3])
+    found |= {"start": seen[0] - usual, "round": usual, "MB": memory()}
     trained(federation, folder, rounds=rounds, resume=True, on_update=note, **who)
-    found |= {"resume and last round": seen[3], "statement and evaluation": lap(), "MB at the end": memory()}
+    evaluation = seen[4] - usual + lap()
+    found |= {"resume": seen[3] - usual, "evaluation and end": evaluation, "MB at the end": memory()}
     return {name: round(value, 3) for name, value in found.items()}
 
 
@@ -113,7 +116,7 @@ def killed(kills: int, clients: int, rounds: int = 6) -> None:
                 )
                 assert process.stdout is not None
                 process.stdout.readline()  # the records are there, the run begins
-                time.sleep(chance.random() * clients / 4000)
+                wait_within(process, folder, clients, chance)
                 process.send_signal(signal.SIGKILL)
                 if process.wait() == -signal.SIGKILL:
                     done += 1
@@ -122,6 +125,18 @@ def killed(kills: int, clients: int, rounds: int = 6) -> None:
                         flush=True,
                     )
     print(f"{done} kills over {runs} runs of {clients:,} clients: no ledger showed less than was released")
+
+
+def wait_within(process: "subprocess.Popen[bytes]", folder: Path, clients: int, chance: random.Random) -> None:
+    """Until a random instant: at first, while ledgers are read, or at some charge of the next two rounds, or after."""
+    ledger = folder / "ledger.jsonl"
+    if chance.random() < 0.25:
+        time.sleep(chance.random() * 10)
+        return
+    least = (ledger.stat().st_size if ledger.exists() else 0) + chance.random() * 2 * clients * LINE
+    while process.poll() is None and (not ledger.exists() or ledger.stat().st_size < least):
+        time.sleep(0.01)
+    time.sleep(chance.random() * 2)
 
 
 def covered(folder: Path, clients: int) -> int:

@@ -84,6 +84,7 @@ class LocalEngine(Engine):
         if self.privacy is not None:
             self._check(broadcast)
         usual = self._request(broadcast, self.learner) if self.privacy else None
+        fresh = self.algorithm.memory()  # of a client that remembers nothing yet
         for wave in self._waves(self._clients(asked)):
             message, request = broadcast, usual
             if (learner := self.learner.of(wave[0].name)) is not self.learner:  # models that differ go one by one
@@ -91,7 +92,7 @@ class LocalEngine(Engine):
                 request = self._request(message, learner) if self.privacy else None
             clients = []
             for data in wave:
-                memory = memories[data.name] if data.name in memories else self.algorithm.memory()
+                memory = memories.get(data.name, fresh)
                 if client := self._charged(data, message.round, memory, request):
                     clients.append((client, memory))
             yield Wave(clients, message, request)

@@ -3,7 +3,6 @@
 Every number comes from the ledgers. Nothing is claimed that the ledgers do not show.
 """
 
-import dataclasses
 import datetime
 import json
 import math
@@ -18,6 +17,7 @@ from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.unit import Unit
 from fedfdp.training.protocols import Accounts
 
+MOST_INDENTED = 1000  # clients of a statement that is laid out for people too
 RANGES = "once, before training: counts of the columns' values on a public grid, noised, to estimate ranges from"
 
 
@@ -159,7 +159,7 @@ class Statement:
             "algorithm": self.algorithm,
             "rounds": self.rounds,
             "released": dict(self.released),
-            "clients": [dataclasses.asdict(account) for account in self.accounts],
+            "clients": [dict(vars(account)) for account in self.accounts],
             "assumptions": self.assumptions,
             "not_covered": list(NOT_COVERED),
             "warnings": self.warnings,
@@ -169,7 +169,7 @@ class Statement:
         }
 
     def to_json(self) -> str:
-        return json.dumps(self.to_dict(), indent=2)
+        return json.dumps(self.to_dict(), indent=2 if len(self.accounts) <= MOST_INDENTED else None)
 
     def to_markdown(self) -> str:
         promise, _, rest = self.guarantee.partition(" (")

@@ -99,10 +99,7 @@ class RayEngine(LocalEngine):
                 yield from self._answer(under_way[number].popleft(), watch)
 
     def _ask(self, question: Sent, watch: bool) -> Sent:
-        asked = [
-            [Asked(client.name, client.attempt, client.request, memory) for client, memory in wave.clients]
-            for wave in question.waves
-        ]
+        asked = [_asked(wave) for wave in question.waves]
         requests = [wave.request for wave in question.waves]
         question.worker = self.workers[question.home]
         question.answer = question.worker.answer.remote(question.message, requests, asked, watch)
@@ -145,6 +142,11 @@ class RayEngine(LocalEngine):
             ray.kill(worker)
         if self._started:
             ray.shutdown()
+
+
+def _asked(wave: Wave) -> Asked:
+    rows = [(client.name, client.attempt, client.request, memory) for client, memory in wave.clients]
+    return Asked(*map(list, zip(*rows, strict=True)))
 
 
 def connect(address: str | None) -> bool:

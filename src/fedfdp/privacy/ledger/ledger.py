@@ -18,7 +18,8 @@ from fedfdp.privacy.ledger.file import Entry, LedgerFile, header_of
 from fedfdp.privacy.ledger.periods import Dates
 
 BEFORE = -1  # the round of what is released before the first
-_DIGEST = 16
+_ROUND, _DIGEST = 8, 16  # bytes
+_CHARGE = _ROUND + _DIGEST
 
 _history = lru_cache(maxsize=1024)(history_of)
 _together = lru_cache(maxsize=1024)(merge)  # clients that spent the same share one merged history
@@ -49,7 +50,7 @@ class Ledger(AbstractContextManager["Ledger"]):
         self.history: History = ()
         self.price: History = ()  # of the first round
         self._first: History = ()  # the first charge, which may come before the first round
-        self._attempts: dict[int, bytes] = {}  # by round, the digest of the request of each attempt
+        self._attempts = bytearray()  # of each charge its round and the digest of its request: 24 bytes, for ever
         self._allowances, self._file = allowances, file
 
     @classmethod
@@ -130,8 +131,8 @@ class Ledger(AbstractContextManager["Ledger"]):
     def _charge(self, round: int, request: str, events: tuple[Event, ...], replayable: bool) -> int:
         self._file.check_process()
         digest, step = _request_digest(request, events), _history(events)
-        before = self._attempts.get(round, b"")
-        if replayable and digest in (known := _split(before)):
+        known = self._known(round)
+        if replayable and digest in known:
             return known.index(digest)
         if self.price and (round == BEFORE or not self.takes(events)):
             raise RunError(
@@ -150,7 +151,7 @@ class Ledger(AbstractContextManager["Ledger"]):
         if self.dates is not None and not self._in_time(step, date):
             limit = self.dates.in_words(date)
             raise BudgetError(f"client {self.client!r}: round {round} does not fit {limit}; the client sits out")
-        entry = Entry(self.client, round, len(before) // _DIGEST, digest.hex(), events, self.run, date)
+        entry = Entry(self.client, round, len(known), digest.hex(), events, self.run, date)
         self._file.write(entry)
         self.restore(entry)
         return entry.attempt
@@ -160,8 +161,7 @@ class Ledger(AbstractContextManager["Ledger"]):
 
         No budget is asked: what was spent was spent.
         """
-        number = len(self._attempts.get(entry.round, b"")) // _DIGEST
-        mine = replace(entry, client=self.client, attempt=number)
+        mine = replace(entry, client=self.client, attempt=len(self._known(entry.round)))
         self._file.write(mine)
         self.restore(mine)
 
@@ -211,10 +211,20 @@ class Ledger(AbstractContextManager["Ledger"]):
             self.dates.count(entry.date, step)
         if entry.round != BEFORE:
             self.price = self.price or step
-        before = self._attempts.get(entry.round, b"")
-        if entry.attempt != len(before) // _DIGEST:
+        if entry.attempt != len(self._known(entry.round)):
             raise RunError(f"client {self.client!r}: attempt {entry.attempt} of round {entry.round} is out of order")
-        self._attempts[entry.round] = before + bytes.fromhex(entry.request)
+        self._attempts += _key(entry.round) + bytes.fromhex(entry.request)[:_DIGEST].ljust(_DIGEST, b"\0")
+
+    def _known(self, round: int) -> list[bytes]:
+        """The digests of the requests of this round's attempts, in order."""
+        charges, key, found = self._attempts, _key(round), []
+        at = charges.find(key)
+        while at >= 0:
+            whole = at % _CHARGE == 0  # and not some bytes of a digest
+            if whole:
+                found.append(bytes(charges[at + _ROUND : at + _CHARGE]))
+            at = charges.find(key, at + (_CHARGE if whole else 1))
+        return found
 
     def _allowance(self, step: History) -> Allowance:
         return self._allowances.of(self.budget, self._first or step)
@@ -278,5 +288,5 @@ def _price(events: tuple[Event, ...]) -> str:
     return repr([(event.q, event.sigmas, event.count) for event in events])
 
 
-def _split(digests: bytes) -> list[bytes]:
-    return [digests[start : start + _DIGEST] for start in range(0, len(digests), _DIGEST)]
+def _key(round: int) -> bytes:
+    return round.to_bytes(_ROUND, "little", signed=True)
