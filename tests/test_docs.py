@@ -122,7 +122,7 @@ def page_param(page: Path):
     return pytest.param(page, id=page.name, marks=[pytest.mark.slow] if page.name in LONG else [])
 
 
-@pytest.mark.parametrize("page", map(page_param, PAGES))
+@pytest.mark.parametrize("page", [page_param(page) for page in PAGES])
 def test_a_page_runs_as_printed_from_top_to_bottom(page, read):
     reader = read(page)
     for block in blocks(page):
