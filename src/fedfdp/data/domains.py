@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfdp.core.errors import DataError
-from fedfdp.data.federation import ClientData, Federation, Part
+from fedfdp.data.clients import ClientData
+from fedfdp.data.federation import Federation, Part
 
 
 @dataclass(frozen=True, eq=False)

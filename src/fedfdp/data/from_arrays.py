@@ -144,7 +144,7 @@ def check_records(
     """Raises a DataError for the first fault. `sizes` are numbers of training records; `clients` come one at a time."""
     if not names:
         raise DataError("a federation needs at least one client")
-    for place in np.flatnonzero(sizes == 0):
+    for place in np.flatnonzero(sizes == 0).tolist():
         raise DataError(f"client {names[place]!r} has no training records; give it some or leave it out")
     if len(set(names)) < len(names):
         raise DataError("two clients have the same name; names must differ")

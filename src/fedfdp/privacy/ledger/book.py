@@ -38,8 +38,11 @@ class LedgerBook(AbstractContextManager["LedgerBook"]):
         Call it before anything that came of a charge is written.
         `dates` is for the book of one client: its charges are dated, and fit a calendar period's limit too.
         """
-        rule = {"data": data, "config": config, "delta": delta, "accountant": accountant}
-        return cls(Ledgers(path, budgets, **rule, expects=expects, sync=sync, dates=dates))
+        ledgers = Ledgers(
+            path, budgets, data=data, config=config, delta=delta, accountant=accountant, expects=expects, sync=sync,
+            dates=dates,
+        )  # fmt: skip
+        return cls(ledgers)
 
     def ledger(self, client: str) -> Ledger:
         return self._ledgers.of(client)
