@@ -19,13 +19,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import nn
 
 import fedfdp
+from fedfdp.training.participation import Attendance
 
 SIZES = (1_000, 10_000, 100_000)
 LINE = 170  # bytes of a charge, about
@@ -73,14 +76,25 @@ class Laps:
         return self.last - before
 
 
+class Asking(fedfdp.Participation):
+    """Who takes part, and when it was asked for: a round begins with it."""
+
+    laps: ClassVar[list[float]] = []
+    lap: ClassVar[Laps]
+
+    def round(self, names: Sequence[str], **given: int) -> Attendance:
+        self.laps.append(self.lap())
+        return super().round(names, **given)
+
+
 def measured(clients: int, folder: Path, *, share: float = 1.0, rounds: int = 5) -> dict[str, float]:
     """One run in this process, cut after its third round and resumed. Its last round alone is evaluated."""
-    lap = Laps()
+    lap = Asking.lap = Laps()
     federation = holders(clients)
     found, seen = {"clients": clients, "records": lap(), "records MB": memory()}, list[float]()
-    who = {"participation": fedfdp.Participation(fraction=share)}
+    who = {"participation": Asking(fraction=share)}
 
-    def note(update: fedfdp.Update) -> None:
+    def note(_: fedfdp.Update) -> None:
         seen.append(lap())
         if len(seen) == 3:
             raise KeyboardInterrupt
@@ -89,11 +103,10 @@ def measured(clients: int, folder: Path, *, share: float = 1.0, rounds: int = 5)
         trained(federation, folder, rounds=rounds, on_update=note, **who)
     except KeyboardInterrupt:
         found["checkpoint and statement"] = lap()
-    usual = min(seen[1:3])
-    found |= {"start": seen[0] - usual, "round": usual, "MB": memory()}
+    found["MB"] = memory()
     trained(federation, folder, rounds=rounds, resume=True, on_update=note, **who)
-    evaluation = seen[4] - usual + lap()
-    found |= {"resume": seen[3] - usual, "evaluation and end": evaluation, "MB at the end": memory()}
+    found |= {"start": Asking.laps[0], "resume": Asking.laps[3], "first round": seen[0], "round": min(seen[1:4])}
+    found |= {"evaluated round": seen[4], "end": lap(), "MB at the end": memory()}
     return {name: round(value, 3) for name, value in found.items()}
 
 

@@ -26,6 +26,7 @@ class Flower:
     register: str | None = None  # file that keeps how much each node's ledger showed, over all runs; None: none
 
     GONE: ClassVar = {"norm_ratio": 'use server.robust = "norm", which shortens what is too long and names its node'}
+    """Settings of earlier versions, and what takes their place."""
 
     def __post_init__(self) -> None:
         host, _, port = self.address.rpartition(":")
