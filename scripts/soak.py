@@ -4,9 +4,10 @@
     python scripts/soak.py --out soak --nodes 30 --rounds 300 --picture soak.svg
 
 Nodes are killed (SIGKILL) or asked to leave (SIGTERM) at random and start again; the coordinator is killed and resumed;
-a third of the nodes is cut off for a while, again and again; packets are late and get lost. Stopped, and started with
-the same --out again, it goes on. At the end: the run has all its rounds, every ledger covers every upload that was
-used and every report, and file handles and memory, in numbers and in a picture, show whether something grows.
+a third of the nodes is cut off for a while, again and again; packets are late and get lost. Between two mishaps at
+least one round is finished, however slow the machine is. Stopped, and started with the same --out again, it goes on.
+At the end: the run has all its rounds, every ledger covers every upload that was used and every report, and file
+handles and memory, in numbers and in a picture, show whether something grows.
 """
 
 import argparse
@@ -123,6 +124,7 @@ class Soak:
         ]  # fmt: skip
         self.server = Process("coordinator", [], out / "coordinator.log")
         self.program, self.healed = program, math.inf
+        self.progress = 0  # rounds that were finished when something last happened
 
     def begin_server(self) -> None:
         begun = (self.out / "run" / "run.json").exists()
@@ -147,9 +149,9 @@ class Soak:
                 self.begin_server()
             if now >= self.healed:
                 self.network.cut, self.healed = set(), math.inf
-            if now >= next_event:
+            if now >= next_event and (progress := finished_rounds(self.out)) > self.progress:
                 self.event(now)
-                next_event = now + self.chance.expovariate(1 / self.pace)
+                self.progress, next_event = progress, now + self.chance.expovariate(1 / self.pace)
             if now >= next_look:
                 with open(self.out / SAMPLES, "a") as file:
                     file.writelines(process.measured() for process in (*self.nodes, self.server))
@@ -256,7 +258,7 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=40)
     options.add_argument("--latency", type=float, default=0.2, help="seconds, one way")
     options.add_argument("--loss", type=float, default=0.05)
-    options.add_argument("--pace", type=float, default=20.0, help="seconds between two mishaps, on average")
+    options.add_argument("--pace", type=float, default=20.0, help="seconds from one mishap to the next, on average")
     options.add_argument("--limit", type=float, default=36000.0, help="seconds until it stops; it can go on later")
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--picture", type=Path, help="handles and memory over time")
