@@ -121,7 +121,7 @@ def backup(
     from fedfdp.engines.flower.policy import load_node
 
     count = back_up(load_node(config), out)
-    print(f"{out} holds {count} charges; it has no records and no key")
+    print(f"{out} holds {count} charges; it has no records and not the node's key")
 
 
 @app.command()

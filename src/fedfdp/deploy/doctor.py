@@ -244,7 +244,7 @@ def _node_keys(settings: Flower) -> tuple[State, str]:
 
 def _data(config: NodeConfig) -> tuple[State, str]:
     (held,) = own_records(config.name, config.data).federation.clients
-    return "ok", f"{len(held.train):,} training records can be read"
+    return "ok", f"{len(held.train) + len(held.test):,} records can be read"
 
 
 def _budget(path: Path, folder: Path) -> tuple[State, str]:

@@ -14,10 +14,11 @@ import torch
 from fedfdp.core import files
 from fedfdp.core.errors import RunError, SettingError
 from fedfdp.core.records import Weights
-from fedfdp.core.trees import parts_of
 from fedfdp.data import ClientData, Federation
+from fedfdp.data.shard import Shard
 from fedfdp.engines.flower.messages import Judged
 from fedfdp.engines.flower.policy import RefusalError
+from fedfdp.engines.flower.sides import contents
 from fedfdp.fairness.metrics import measures
 from fedfdp.models.learner import Learner
 from fedfdp.training.evaluation import LocalEvaluator
@@ -62,8 +63,8 @@ def check_apart(client: ClientData, *, split_given: bool) -> None:
         raise _not_apart("some test records are training records")
     if train.unit is not None and (both := _common(train.unit[train.index], train.unit[test.index])):
         raise _not_apart(f"{both:,} persons have training records and test records")
-    known = set(_contents(client, train.index))
-    if not (same := sum(content in known for content in _contents(client, test.index))):
+    known = set(_digests(train))
+    if not (same := sum(content in known for content in _digests(test))):
         return
     if split_given and same == len(test):
         raise _not_apart(f"every one of the {same:,} test records is equal to a training record")
@@ -78,7 +79,5 @@ def _common(one: torch.Tensor, other: torch.Tensor) -> int:
     return len(set(one.tolist()) & set(other.tolist()))
 
 
-def _contents(client: ClientData, index: torch.Tensor) -> list[bytes]:
-    x, y = client.train.x, client.train.y
-    rows = ([part[i].numpy().tobytes() for part in (*parts_of(x), y)] for i in index.tolist())
-    return [hashlib.blake2b(b"|".join(row), digest_size=16).digest() for row in rows]
+def _digests(shard: Shard) -> list[bytes]:
+    return [hashlib.blake2b(content, digest_size=16).digest() for content in contents(shard)]
