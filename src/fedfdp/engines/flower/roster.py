@@ -24,8 +24,8 @@ HELLO_SECONDS = 60.0
 
 
 def _kind(hello: Hello) -> tuple[object, ...]:
-    """What all nodes must have in common."""
-    return hello.input_shape, hello.classes, hello.outputs, hello.tokens, hello.unit, hello.inputs, hello.task
+    """What all nodes must have in common, unless parts of the model are their own."""
+    return hello.input_shape, hello.classes, hello.outputs, hello.tokens, hello.inputs, hello.task
 
 
 def form_in(hello: Hello) -> Form:
@@ -135,6 +135,8 @@ class Roster:
             form_in(hello)
             if hello.task not in ("", *TASKS):
                 raise DataError(f"its task is {hello.task!r:.60}; across machines: {', '.join(TASKS)}")
+            if self.hellos and hello.unit != self.unit:  # one statement is for all nodes, whatever their models are
+                raise DataError(f"it protects each {hello.unit!r:.40}, others each {self.unit!r:.40}")
             if self.hellos and not self.mixed and _kind(hello) != _kind(self.like):
                 raise DataError(
                     f"its records are {hello.input_shape} with {hello.classes} classes, "
