@@ -202,6 +202,7 @@ class Session:
         trainer, done = self.trainer, self.trainer.progress.state.round
         if not self.history or self.history[-1]["round"] != done:
             self._record(Step(done, self.plan.rounds, 0, trainer.evaluate(last=True)))
+        self.engine.settle()
         if self.accounts is not None:
             self.accounts.sync()
         summary = self._summary()

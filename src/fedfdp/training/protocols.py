@@ -177,6 +177,10 @@ class Engine(Protocol):
         """Called once, when the run is over or has failed."""
         return
 
+    def settle(self) -> None:
+        """Called before what was spent is stated: the time to ask clients elsewhere."""
+        return
+
     def facts(self) -> EngineFacts:
         """What the summary and the statement say of this engine."""
         return EngineFacts()
