@@ -129,7 +129,7 @@ def test_an_unfinished_run_counts_by_its_ledger(tmp_path, digits):
 def node(tmp_path):
     folder = tmp_path / "kept"
     folder.mkdir()
-    with LedgerBook.open(folder / "ledger.jsonl", data="all records of north", config="all runs",
+    with LedgerBook.open(folder / "ledger.jsonl", data="all records of north, by patient", config="all runs",
                          budgets={"north": 2.0}, delta=1e-6) as book:  # fmt: skip
         for round in range(4):
             book.ledger("north").charge(round, "asked", [Event(0.1, (3.0,), 1)], replayable=False)

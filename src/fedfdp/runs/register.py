@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedfdp.core.errors import RunError
+from fedfdp.engines.flower.book import unit_of
 from fedfdp.engines.flower.judging import EVALUATIONS
 from fedfdp.engines.flower.policy import NodeConfig, load_node
 from fedfdp.privacy.accounting import find
@@ -143,7 +144,7 @@ def _node(config: NodeConfig) -> Entry:
     charges, answered = read_ledger(folder / LEDGER), folder / EVALUATIONS
     histories = charges.histories or {config.name: ()}
     return Entry(
-        folder, "node", _date(folder / LEDGER), f"records of {config.name}", Unit(config.data.unit or RECORD),
+        folder, "node", _date(folder / LEDGER), f"records of {config.name}", Unit(unit_of(charges.header)),
         "all runs", "open", _spent(histories, charges.accountant, charges.delta, {}, charges.budget),
         fixed_holders=True, evaluations=json.loads(answered.read_text())["answered"] if answered.is_file() else 0,
     )  # fmt: skip

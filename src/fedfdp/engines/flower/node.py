@@ -67,10 +67,11 @@ class Node(AbstractContextManager["Node"]):
         self.evaluations = Evaluations(self.folder, self.policy.evaluations)
         self.witness = Witness(config.second, self.folder / LEDGER)
         self.witness.check()
-        self.book = open_book(config, today)
+        held = held if isinstance(held, Holding) else Holding(held)
+        self.book = open_book(config, today, held.federation.unit)
         self.witness.follow()
         try:
-            self.federation = self._divided(held if isinstance(held, Holding) else Holding(held))
+            self.federation = self._divided(held)
             self.remembered = memory.load(self.folder)
         except BaseException:
             self.book.close()
