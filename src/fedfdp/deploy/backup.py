@@ -77,7 +77,9 @@ def declare_restored(path: Path, *, by_witness: bool = False, today: Today = utc
     folder.mkdir(parents=True, exist_ok=True)
     with open_book(config, today) as book:
         ledger = book.ledger(config.name)
-        found, assumed = _from_witness(ledger, witness), 0
+        lost, assumed = [entry_of(json.loads(line)) for line in witness.lost()], 0
+        for entry in lost:
+            ledger.adopt(entry)
         if not by_witness:
             rounds = [entry.events for entry in book.entries() if entry.round != BEFORE]
             assumed = _all_that_fits(ledger, [*rounds[-1:], (policy.dearest,)])
@@ -86,18 +88,7 @@ def declare_restored(path: Path, *, by_witness: bool = False, today: Today = utc
     files.write_whole(folder / EVALUATIONS, json.dumps({"answered": policy.evaluations}).encode())
     replace(Sides.load(folder, used=True), closed=True).save(folder)  # who came since then may have been trained on
     witness.begin_anew()
-    return Declared(found, assumed, said)
-
-
-def _from_witness(ledger: Ledger, witness: Witness) -> int:
-    """Charges all lines that the second copy has after the part that both have in common."""
-    shown, known = witness.ledger.read_bytes().splitlines(), witness.lines().splitlines()
-    both = zip(shown, known, strict=False)
-    common = next((n for n, (one, other) in enumerate(both) if one != other), min(len(shown), len(known)))
-    lost = [entry_of(json.loads(line)) for line in known[max(common, 1) :]]
-    for entry in lost:
-        ledger.adopt(entry)
-    return len(lost)
+    return Declared(len(lost), assumed, said)
 
 
 def _all_that_fits(ledger: Ledger, prices: list[tuple[Event, ...]]) -> int:

@@ -14,6 +14,7 @@ from fedfdp.core.errors import RunError
 from fedfdp.engines.flower.book import unit_of
 from fedfdp.engines.flower.judging import EVALUATIONS
 from fedfdp.engines.flower.policy import NodeConfig, load_node
+from fedfdp.engines.flower.spent import read_node
 from fedfdp.privacy.accounting import find
 from fedfdp.privacy.accounting.events import History, bucket, merge
 from fedfdp.privacy.ledger.reading import read_ledger
@@ -141,12 +142,14 @@ def _entries(place: Path) -> list[Entry]:
 
 def _node(config: NodeConfig) -> Entry:
     folder = Path(config.folder)
-    charges, answered = read_ledger(folder / LEDGER), folder / EVALUATIONS
+    (charges, warning), answered = read_node(folder, config.second), folder / EVALUATIONS
     histories = charges.histories or {config.name: ()}
+    written = folder / LEDGER if (folder / LEDGER).is_file() else config.second
     return Entry(
-        folder, "node", _date(folder / LEDGER), f"records of {config.name}", Unit(unit_of(charges.header)),
+        folder, "node", _date(written), f"records of {config.name}", Unit(unit_of(charges.header)),
         "all runs", "open", _spent(histories, charges.accountant, charges.delta, {}, charges.budget),
         fixed_holders=True, evaluations=json.loads(answered.read_text())["answered"] if answered.is_file() else 0,
+        warnings=(warning,) if warning else (),
     )  # fmt: skip
 
 
