@@ -172,15 +172,28 @@ def _run(run: RunFolder) -> Entry:
 
 
 def _holders(run: RunFolder, config: Json, said: Json | None) -> dict[str, Spent]:
-    """By the ledger where it is kept here; across machines by the statement, which says what nodes reported."""
+    """The largest of what the ledger here shows and what the statement says: of nodes, or of a whole plan.
+
+    A run that neither ended nor has a statement may have been planned to spend its whole budget.
+    """
     stated = {account["client"]: account for account in (said or {}).get("clients", ())}
-    budgets = {name: account["budget"] for name, account in stated.items()}
-    if (run.path / LEDGER).is_file():
-        charges = read_ledger(run.path / LEDGER)
-        budget = config.get("privacy", {}).get("epsilon")
-        return _spent(charges.histories, charges.accountant, charges.delta, budgets, budget)
-    delta = float((said or {}).get("delta", 0.0))
-    return {name: Spent(account["epsilon"], delta, None, account["budget"]) for name, account in stated.items()}
+    privacy, delta = config.get("privacy") or {}, float((said or {}).get("delta", 0.0))
+    budgets = {**(privacy.get("budgets") or {}), **{name: account["budget"] for name, account in stated.items()}}
+    found = {
+        name: Spent(account["epsilon"], delta, None, account["budget"])
+        for name, account in stated.items()
+        if account["epsilon"] or not (run.path / LEDGER).is_file()
+    }
+    if not (run.path / LEDGER).is_file():
+        return found
+    charges = read_ledger(run.path / LEDGER)
+    shown = _spent(charges.histories, charges.accountant, charges.delta, budgets, privacy.get("epsilon"))
+    for name, spent in shown.items():
+        least = found[name].epsilon if name in found else 0.0
+        least = (spent.budget or 0.0) if said is None and not run.finished else least
+        enough = least <= spent.epsilon * (1 + 1e-9)
+        found[name] = spent if enough else replace(spent, epsilon=least, history=None)
+    return found
 
 
 def _spent(

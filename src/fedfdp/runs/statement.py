@@ -72,7 +72,7 @@ class Statement:
             )
         if self.planned is not None:
             found.append(
-                f"the run ended after {self.rounds} of {self.planned} rounds. When a run ends may depend on what it "
+                f"this was written after {self.rounds} of {self.planned} rounds. When a run ends may depend on what it "
                 "showed, so the ε of the whole plan is stated, not only what was spent"
             )
         if self.unchecked:
@@ -272,22 +272,28 @@ def statement(
     remarks: tuple[str, ...] = (),
     unchecked: tuple[str, ...] = (),
     planned: int | None = None,
+    ahead: Accounts | None = None,
 ) -> Statement:
     """The statement of what these clients' ledgers show; `before`: of ranges estimated from their records.
 
     `evaluated`: across machines, which nodes gave out measures of their raw test records, and how often.
     `unchecked`: columns whose ranges or categories were read from the records.
     `planned`: rounds of the plan of a run that ended before them. The ε of all of them is stated then, or the budget if
-    that is less: that a run ends may depend on its releases, too.
+    that is less: that a run ends may depend on its releases, too. `ahead`: the accounts as they would be after all of
+    them, where they hold other runs too.
     """
+    by = find(privacy.ledger_accountant(adaptive=algorithm.adaptive))
     plan = () if planned is None else (*before, *repeat(algorithm.events(None, privacy), planned))
     accounts = []
     for client, count in records.items():
         ledger = book.ledger(client)
         spent, other = ledger.epsilon(), ledger.epsilon("replace-one")
         if plan:
-            spent = max(spent, min(_priced(plan, privacy), ledger.budget or math.inf))
+            whole = max(_priced(plan, privacy), by.claim(by.history(plan), ledger.budget, privacy.delta))
+            after = 0.0 if ahead is None else ahead.ledger(client).epsilon()
+            spent = max(spent, min(max(whole, after), ledger.budget or math.inf))
             other = max(other, _priced(plan, privacy, "replace-one"))
+            other = other if ahead is None else max(other, ahead.ledger(client).epsilon("replace-one"))
         accounts.append(Account(client, count, spent, other if math.isfinite(other) else None, ledger.budget))
     released = {**({"ranges": RANGES} if before else {}), **algorithm.released()}
     beside = algorithm.joint_event(privacy).sigmas[1:]

@@ -116,6 +116,12 @@ class Accounts:
             self.unanswered[client] = merge(self.unanswered.get(client, ()), price)
         self._keep_waiting()
 
+    def with_more(self, clients: Iterable[str], more: History) -> "Accounts":
+        """A copy of what is known, as if these nodes had been asked this too. It writes no file."""
+        made = replace(self, register=None, waiting=None, unanswered=dict(self.unanswered))
+        made.asked(clients, more)
+        return made
+
     def report(self, client: str, said: str, *, past: bool = False) -> None:
         """Notes a node's report. A ledger only grows: one that shows less than before was lost, and raises.
 

@@ -26,7 +26,7 @@ from fedfdp.engines.flower.messages import Answer, Question
 from fedfdp.engines.flower.roster import HELLO_SECONDS, Roster
 from fedfdp.engines.flower.settings import Flower
 from fedfdp.fairness.performance import Performance
-from fedfdp.privacy.accounting.events import history_of
+from fedfdp.privacy.accounting.events import History, history_of
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.training.protocols import Engine, EngineFacts, Standing
 
@@ -173,6 +173,10 @@ class FlowerEngine(Engine):
             self.roster.refresh(all_within=min(self.settings.deadline, HELLO_SECONDS))
             self._hear_hellos()
             self.accounts.keep()
+
+    def ahead(self, more: History) -> Accounts | None:
+        """Ledgers of nodes hold other runs too, so what is to come is counted on top of what they have."""
+        return None if self.accounts is None else self.accounts.with_more(self.roster.names, more)
 
     def _hear_hellos(self) -> None:
         """Notes what nodes said of their ledgers when they came; what is wrong with it is told once they are asked."""
