@@ -4,10 +4,12 @@ import datetime
 import json
 import shutil
 import tarfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import tomli_w
+import torch
 
 pytest.importorskip("flwr")
 
@@ -19,6 +21,7 @@ from fedfdp.deploy.spending import spending
 from fedfdp.engines.flower.accounts import Accounts
 from fedfdp.engines.flower.messages import Question
 from fedfdp.engines.flower.policy import load_node
+from fedfdp.engines.flower.terms import learner_of
 from fedfdp.privacy import Event, epsilon
 from fedfdp.runs.register import distinct, register
 
@@ -129,6 +132,18 @@ def test_who_looks_at_a_ledger_that_is_too_short_is_told_and_sees_what_was_spent
     assert (budget.state, budget.said) == ("bad", found.warning)
     declare_restored(node, by_witness=True)
     assert (spending(node).claim, spending(node).warning) == (spent, "")
+
+
+def test_a_backup_that_is_put_back_forgets_no_evaluation(node, tmp_path):
+    backed_up(node, spent_after=0)
+    with open_node(load_node(node)) as opened:
+        learner, federation = learner_of(torch.nn.Linear(3, 2), opened.federation), opened.federation
+        test = replace(federation.clients[0], test=federation.clients[0].train)
+        opened.evaluations.judge(learner.initial(), learner, replace(federation, clients=(test,)))
+    put_back(node, tmp_path / "backup.tar.gz")  # nothing was charged since then, so it starts
+    with open_node(load_node(node)) as opened:
+        assert opened.evaluations.answered == 1
+    assert register([node])[0].entries[0].evaluations == 1
 
 
 def test_a_folder_that_was_deleted_to_begin_anew_is_found(node, tmp_path):

@@ -4,7 +4,6 @@ Nothing is estimated: what is not known is not added silently, it is said.
 """
 
 import datetime
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from fedfdp.core.errors import RunError
 from fedfdp.engines.flower.book import unit_of
-from fedfdp.engines.flower.judging import EVALUATIONS
+from fedfdp.engines.flower.judging import answered
 from fedfdp.engines.flower.policy import NodeConfig, load_node
 from fedfdp.engines.flower.spent import read_node
 from fedfdp.privacy.accounting import find
@@ -142,13 +141,13 @@ def _entries(place: Path) -> list[Entry]:
 
 def _node(config: NodeConfig) -> Entry:
     folder = Path(config.folder)
-    (charges, warning), answered = read_node(folder, config.second), folder / EVALUATIONS
+    charges, warning = read_node(folder, config.second)
     histories = charges.histories or {config.name: ()}
     written = folder / LEDGER if (folder / LEDGER).is_file() else config.second
     return Entry(
         folder, "node", _date(written), f"records of {config.name}", Unit(unit_of(charges.header)),
         "all runs", "open", _spent(histories, charges.accountant, charges.delta, {}, charges.budget),
-        fixed_holders=True, evaluations=json.loads(answered.read_text())["answered"] if answered.is_file() else 0,
+        fixed_holders=True, evaluations=answered(folder, config.second),
         warnings=(warning,) if warning else (),
     )  # fmt: skip
 

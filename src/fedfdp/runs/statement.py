@@ -253,6 +253,8 @@ NOT_COVERED = (
     "not protected. A simulation measures all of them (losses, accuracies, confusion matrices, each client's own model "
     "as a reference); across machines a node that allows it gives out its test loss, its accuracy and how many test "
     "records they are of, and nothing else",
+    "how many training records of each class a client has: in a simulation clients.json and the report show it "
+    "exactly; across machines it stays with the holder",
     "what is published besides the uploads and what is made of them",
 )
 

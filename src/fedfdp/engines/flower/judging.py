@@ -31,13 +31,10 @@ EVALUATIONS = "evaluations.json"
 class Evaluations:
     """How many evaluations a node has answered, in all runs of all coordinators, and how many it may."""
 
-    def __init__(self, folder: Path, most: int) -> None:
-        self.folder, self.most = folder, most
-        path = folder / EVALUATIONS
-        try:
-            self.answered = int(json.loads(path.read_text())["answered"]) if path.exists() else 0
-        except (ValueError, KeyError, TypeError):
-            raise RunError(f"{path} is corrupt; put back a copy, or write the number of evaluations given") from None
+    def __init__(self, folder: Path, most: int, witness: Path) -> None:
+        """`witness`: where the ledger's second copy is; a second count is beside it, and the larger one holds."""
+        self.most, self._paths = most, _counts(folder, witness)
+        self.answered = answered(folder, witness)
 
     def check(self) -> None:
         if self.answered >= self.most:
@@ -46,10 +43,26 @@ class Evaluations:
     def judge(self, weights: Weights, learner: Learner, federation: Federation) -> Judged:
         """Counts before it judges, as a ledger charges before a batch is drawn: a lost answer counts."""
         self.answered += 1
-        files.write_whole(self.folder / EVALUATIONS, json.dumps({"answered": self.answered}).encode())
+        for path in self._paths:
+            files.write_whole(path, json.dumps({"answered": self.answered}).encode())
         found = LocalEvaluator(learner, federation, answers=False).test(weights)
         got = measures(found)
         return Judged(got["loss"], got["accuracy"], int(found.records[0]), self.answered)
+
+
+def answered(folder: Path, witness: Path) -> int:
+    """How many evaluations a node has answered, also if an older copy of its folder was put back."""
+    found = [0]
+    for path in _counts(folder, witness):
+        try:
+            found += [int(json.loads(path.read_text())["answered"])] if path.exists() else []
+        except (ValueError, KeyError, TypeError):
+            raise RunError(f"{path} is corrupt; put back a copy, or write the number of evaluations given") from None
+    return max(found)
+
+
+def _counts(folder: Path, witness: Path) -> tuple[Path, Path]:
+    return folder / EVALUATIONS, witness.with_name(f"{witness.name}.{EVALUATIONS}")
 
 
 def check_apart(client: ClientData, *, split_given: bool) -> None:

@@ -64,7 +64,7 @@ class Node(AbstractContextManager["Node"]):
         self.config, self.policy, self.name = config, config.policy, config.name
         self.folder = Path(config.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.evaluations = Evaluations(self.folder, self.policy.evaluations)
+        self.evaluations = Evaluations(self.folder, self.policy.evaluations, config.second)
         self.witness = Witness(config.second, self.folder / LEDGER)
         self.witness.check()
         held = held if isinstance(held, Holding) else Holding(held)
