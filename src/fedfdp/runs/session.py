@@ -195,8 +195,8 @@ class Session:
     def _check_charges(self, accounts: Accounts) -> None:
         """Raises if the ledgers show fewer events than the uploads have: the stated ε would be too low."""
         if self.engine.charges_here and accounts.charged() < self.trainer.events:
-            for written in (PRIVACY_JSON, PRIVACY_PAGE) if self.folder is not None else ():
-                (self.folder.path / written).unlink(missing_ok=True)  # from before the first round, and not true
+            if self.folder is not None:  # what was written before the first round is not true
+                self.folder.remove(PRIVACY_JSON, PRIVACY_PAGE)
             name, used, shown = type(self.engine).__name__, self.trainer.events, accounts.charged()
             raise FedFDPError(
                 f"engine {name} has uploads of {used} events, and the ledgers show {shown}: it must charge a client "
