@@ -189,6 +189,7 @@ class RunFolder:
         files.write_whole(self.path / name, content)
 
     def remove(self, *names: str) -> None:
+        """Deletes these files, as far as they are there."""
         for name in names:
             (self.path / name).unlink(missing_ok=True)
 

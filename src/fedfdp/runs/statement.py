@@ -212,9 +212,8 @@ class Statement:
         return "\n".join([*head, *rows, *remarks, "", f"Written on {self.date}, computed with {libraries}.", ""])
 
 
-def _priced(events: Sequence[Event], privacy: DPSGD, adjacency: Adjacency = "zero-out") -> float:
-    accountant = find(privacy.accountant)
-    return accountant.epsilon(accountant.history(events), privacy.delta, adjacency)
+def _priced(events: Sequence[Event], by: DPSGD, adjacency: Adjacency = "zero-out") -> float:
+    return find(by.accountant).epsilon(find(by.accountant).history(events), by.delta, adjacency)
 
 
 def promise(unit: Unit, epsilon: float, replace_one: float | None, delta: float, accountant: str) -> str:
@@ -281,8 +280,7 @@ def statement(
     `evaluated`: across machines, which nodes gave out measures of their raw test records, and how often.
     `unchecked`: columns whose ranges or categories were read from the records.
     `planned`: rounds of the plan of a run that ended before them. The ε of all of them is stated then, or the budget if
-    that is less: that a run ends may depend on its releases, too. `ahead`: the accounts as they would be after all of
-    them, where they hold other runs too.
+    that is less: that a run ends may depend on its releases, too. `ahead`: accounts after all of them.
     """
     by = find(privacy.ledger_accountant(adaptive=algorithm.adaptive))
     plan = () if planned is None else (*before, *repeat(algorithm.events(None, privacy), planned))
@@ -291,15 +289,12 @@ def statement(
         ledger = book.ledger(client)
         spent, other = ledger.epsilon(), ledger.epsilon("replace-one")
         if plan:
-            whole = max(_priced(plan, privacy), by.claim(by.history(plan), ledger.budget, privacy.delta))
-            after = 0.0 if ahead is None else ahead.ledger(client).epsilon()
-            spent = max(spent, min(max(whole, after), ledger.budget or math.inf))
-            other = max(other, _priced(plan, privacy, "replace-one"))
-            other = other if ahead is None else max(other, ahead.ledger(client).epsilon("replace-one"))
+            after = ledger if ahead is None else ahead.ledger(client)
+            claim = by.claim(by.history(plan), ledger.budget, privacy.delta)
+            spent = max(spent, min(max(claim, _priced(plan, privacy), after.epsilon()), ledger.budget or math.inf))
+            other = max(other, _priced(plan, privacy, "replace-one"), after.epsilon("replace-one"))
         accounts.append(Account(client, count, spent, other if math.isfinite(other) else None, ledger.budget))
     released = {**({"ranges": RANGES} if before else {}), **algorithm.released()}
     beside = algorithm.joint_event(privacy).sigmas[1:]
-    shown = {} if evaluated is None else evaluated
-    return Statement(
-        name, privacy, rounds, tuple(accounts), released, beside, repeatable, unit, shown, remarks, unchecked, planned
-    )
+    about = released, beside, repeatable, unit, evaluated or {}, remarks, unchecked, planned
+    return Statement(name, privacy, rounds, tuple(accounts), *about)
