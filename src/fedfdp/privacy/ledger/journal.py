@@ -36,7 +36,9 @@ class Journal:
     `sync` makes all lines so far durable.
     """
 
-    def __init__(self, path: Path, file: int, head: int, *, sync: bool) -> None:
+    def __init__(self, path: Path, file: int, head: int, *, sync: bool, reads: bool = False) -> None:
+        """`reads`: it was opened for reading alone."""
+        self._reads = reads
         self.path, self._file, self._head, self._sync = path, file, head, sync
         self.header: Line = {}  # what the first line holds, once `recover` has begun
         self._lines = 0
@@ -69,6 +71,7 @@ class Journal:
         self, header: Mapping[str, object], beside: Mapping[str, object] = MappingProxyType({})
     ) -> Iterator[Line]:
         """Every entry so far, checked. A line announced in the head file before a crash is completed, and counts.
+        Who only reads counts it, and leaves the file as it is.
 
         A file with another header is refused. A new one gets the header, and what is `beside` it for later openings.
         """
@@ -78,6 +81,7 @@ class Journal:
             for line in file:
                 if not line.endswith(b"\n"):
                     torn = line
+                    newest = self._read_head() if self._reads else newest  # it may have been announced since then
                     break
                 entry = self._accept(line, header)
                 if self._lines > 1:
@@ -92,8 +96,9 @@ class Journal:
         number, line = newest
         if number == self._lines:  # announced, and never or only half written
             entry = self._accept(line, header)
-            os.ftruncate(self._file, os.fstat(self._file).st_size - len(torn))
-            self._write(line)
+            if not self._reads:
+                os.ftruncate(self._file, os.fstat(self._file).st_size - len(torn))
+                self._write(line)
             if self._lines > 1:
                 yield entry
         elif torn:
