@@ -27,7 +27,7 @@ def bench(
     models: Annotated[
         str,
         typer.Option(
-            help="Only these: mnist-cnn,cifar-cnn,mlp,transformer,small-cnn; of --what models with ; between."
+            help="Only these: mnist-cnn,cifar-cnn,mlp,transformer,small-cnn; of --what models with ; between; or beyond"
         ),
     ] = "",
     batches: Annotated[str, typer.Option(help="Batch sizes of the steps; 32,300,2048 if left out.")] = "",
@@ -109,6 +109,7 @@ def _models(names: list[str], seconds: float, rows: Path | None, markdown: Path 
     from rich.table import Table
 
     from fedfdp.bench import tables
+    from fedfdp.bench.named import GROUPS
     from fedfdp.bench.named.rows import measured
 
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
@@ -119,7 +120,8 @@ def _models(names: list[str], seconds: float, rows: Path | None, markdown: Path 
     head, lines = tables.named_table(found)
     if markdown is not None:
         page = f"{_conditions()}, time of the processor\n\n{tables.markdown_table(head, lines)}\n"
-        tables.write_markdown(page, markdown, marker="fedfdp bench --what models")
+        group = f" --models {names[0]}" if len(names) == 1 and names[0] in GROUPS else ""
+        tables.write_markdown(page, markdown, marker=f"fedfdp bench --what models{group}")
     if as_json:
         print(json.dumps([asdict(row) for row in found]))
         return
