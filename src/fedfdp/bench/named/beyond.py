@@ -5,7 +5,13 @@ from fedfdp.bench.named.base import Named, Output, Pooled
 from fedfdp.bench.named.seen import IMAGE, STAGES
 from fedfdp.bench.named.text import DECODER, ENCODER, LAYERS, WIDTH, classifier, gpt, made, pooled
 
-_MIXED = {**DECODER, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": WIDTH}
+_MIXED = {
+    **DECODER,
+    "experts_implementation": "eager",
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": WIDTH,
+}
 _FUNNEL = {"block_sizes": [1, 1], "d_model": WIDTH, "n_head": 4, "d_head": 32, "d_inner": 4 * WIDTH}
 _SOUND = {**IMAGE, "num_mel_bins": 64, "max_length": 64, "patch_size": 16, "frequency_stride": 16, "time_stride": 16}
 _SIZES = {"hidden_sizes": [16, 32, 64, 128], "num_attention_heads": [1, 2, 4, 8], "sr_ratios": [8, 4, 2, 1]}
