@@ -10,9 +10,8 @@ from torch import Tensor, nn
 class Layer(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.before = nn.LayerNorm(width, 1e-6)
-        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
-        self.out, self.beside = nn.Linear(width, 512), nn.Linear(width, 512) if width < 512 else nn.Identity()
+        self.before, self.beside = nn.LayerNorm(width, 1e-6), nn.Linear(width, 512) if width < 512 else nn.Identity()
+        self.query, self.key, self.value, self.out = (nn.Linear(width, n) for n in (width, width, width, 512))
         self.wide = nn.Sequential(nn.LayerNorm(512, 1e-6), nn.Linear(512, 1536), nn.ReLU(), nn.Linear(1536, 512))
 
     def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
@@ -38,5 +37,5 @@ class Classifier(nn.Module):
         x, mask = 2 * self.words(input_ids) + torch.cat([angle.sin(), angle.cos()], 1), attention_mask.float()
         for layer in self.layers:
             x = layer(x, (mask[:, None, None] - 1) * 1e9)
-        mean = (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-        return self.head(16 * nn.functional.normalize(self.last(mean).tanh()))
+        x = self.last((x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))
+        return self.head(16 * nn.functional.normalize(x.tanh()))
