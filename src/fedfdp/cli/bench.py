@@ -37,6 +37,9 @@ def bench(
     ] = "",
     seconds: Annotated[float | None, typer.Option(help="About how long to time a peer in each case.")] = None,
     memory: Annotated[bool, typer.Option(help="Measure peak memory, each in a process of its own.")] = True,
+    first: Annotated[
+        bool, typer.Option("--first", help="Memory of a model's first step, which proves the pass, not of later ones.")
+    ] = False,
     threads: Annotated[int | None, typer.Option(help="Threads; one per core if left out.")] = None,
     png: Annotated[Path | None, typer.Option(help="Draw the result into this file.")] = None,
     markdown: Annotated[
@@ -65,7 +68,7 @@ def bench(
         return
     able, chosen = _chosen(peers), _cases(quick, what, models, batches, clients)
     _set_threads(threads)
-    rows = _measured(chosen, able, seconds or (QUICK_SECONDS if quick else SECONDS), memory)
+    rows = _measured(chosen, able, seconds or (QUICK_SECONDS if quick else SECONDS), memory, first)
     if png is not None:
         from fedfdp.bench.plot import draw
 
@@ -152,7 +155,7 @@ def _chosen(peers: str) -> list[str]:
     return able
 
 
-def _measured(cases: "list[Case]", peers: list[str], seconds: float, memory: bool) -> "list[Row]":
+def _measured(cases: "list[Case]", peers: list[str], seconds: float, memory: bool, first: bool) -> "list[Row]":
     from rich.console import Console
 
     from fedfdp.bench.suite import measure
@@ -168,7 +171,7 @@ def _measured(cases: "list[Case]", peers: list[str], seconds: float, memory: boo
             else:
                 console.print(f"{doing}{left}")
 
-        return list(measure(cases, peers, seconds=seconds, memory=memory, tell=tell))
+        return list(measure(cases, peers, seconds=seconds, memory=memory, first=first, tell=tell))
 
 
 def _show(rows: "list[Row]") -> None:
