@@ -39,6 +39,11 @@ def clients(count: int = 40) -> fedfdp.Federation:
     return fedfdp.Federation.from_clients({"north": (first, y[:half]), "south": (second, y[half:])})
 
 
+@pytest.fixture(autouse=True)
+def small_ones_too(monkeypatch):
+    monkeypatch.setattr(prefix, "LEAST", 0)
+
+
 BERT = ("BertForSequenceClassification", "BertConfig", ["layer.2.attention.self.query", "layer.2.attention.self.value"])
 DRY = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 LLAMA = ("LlamaForSequenceClassification", "LlamaConfig", ["layers.2.self_attn.q_proj"])
@@ -120,3 +125,8 @@ def test_a_plain_module_stays_as_it_is():
     net, federation = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), clients()
     net[0].requires_grad_(False)
     assert prefix.computed_once(net, federation, None) is federation
+
+
+def test_a_small_beginning_is_not_worth_it(monkeypatch):
+    monkeypatch.setattr(prefix, "LEAST", 10_000)
+    assert prefix._skips(text_model(*BERT), clients().form, "logits") is None

@@ -22,7 +22,9 @@ from fedfdp.models.outputs import unwrapped
 log = logging.getLogger("fedfdp")
 
 NAME = "frozen_part"  # the input that takes the place of the frozen beginning
-WORTH = 0.2  # of the weights that are multiplied by: a smaller beginning is not kept
+# A beginning is kept if it has this part of the weights that records are multiplied by, and so many of them: the state
+# of the model is compared after each record that is mapped, which costs more than small layers do.
+WORTH, LEAST = 0.2, 10_000_000
 FEW, ROUNDING = 3, 1e-5  # made-up records, and by how much they may differ
 
 Shape = tuple[int, ...]
@@ -137,7 +139,7 @@ def _skips(model: nn.Module, form: Form, output: str | None) -> Skips | None:
     x = random(form, FEW, torch.Generator().manual_seed(0))
     try:
         calls = _calls(model, x)
-        least = WORTH * _multiplied(model)
+        least = max(LEAST, WORTH * _multiplied(model))
         for end in range(len(calls), 0, -1):
             names = list(calls)[:end]
             if sum(_multiplied(model.get_submodule(name)) for name in names) < least:
