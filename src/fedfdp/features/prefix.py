@@ -103,7 +103,7 @@ class _Skipped:
             return type(self.layer).forward(self.layer, *given, **named)
         if self.shape is None:
             return held
-        return held.flatten(1)[:, :1].expand(-1, math.prod(self.shape)).unflatten(1, self.shape)
+        return held.flatten(1)[:, :1].expand(-1, math.prod(self.shape)).view(-1, *self.shape)
 
 
 class _Rest:
@@ -124,8 +124,8 @@ def _skip(model: nn.Module, skips: Skips, form: Form) -> None:
     slot = _Slot()
     for name, shape in skips.items():
         layer = model.get_submodule(name)
-        layer.forward = _Skipped(slot, layer, shape)  # type: ignore[method-assign, assignment]
-    model.forward = _Rest(slot, model, len(form))  # type: ignore[method-assign, assignment]
+        layer.forward = _Skipped(slot, layer, shape)
+    model.forward = _Rest(slot, model, len(form))
 
 
 def _put_back(model: nn.Module, skips: Skips) -> None:
