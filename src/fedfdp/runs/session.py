@@ -24,7 +24,7 @@ from fedfdp.core.errors import DivergedError, FedFDPError, RunError
 from fedfdp.core.trees import is_plain
 from fedfdp.fairness.metrics import by_class
 from fedfdp.models.learner import Learner
-from fedfdp.models.pretrained import save_whole, told_of_moves
+from fedfdp.models.pretrained import remark_of, save_whole, told_of_moves
 from fedfdp.models.tasks import task_for
 from fedfdp.privacy.accounting.events import history_of, repeat
 from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json, RunFolder
@@ -84,7 +84,8 @@ class Session:
     ) -> None:
         self.trainer, self.plan, self.members, self.engine = trainer, trainer.plan, trainer.members, trainer.engine
         self.learner, self.accounts, self.folder, self.identity = learner, accounts, folder, identity
-        self.about, self.history = about, list[Json]()
+        self.about = {**({"remark": said} if (said := remark_of(learner.model)) else {}), **about}
+        self.history = list[Json]()
 
     def go(self, on_update: Callable[[Update], None] | None) -> Result:
         self._restore()

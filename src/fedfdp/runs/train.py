@@ -29,6 +29,7 @@ from fedfdp.fairness.metrics.outputs import OfOutputs
 from fedfdp.fairness.performance import Performance
 from fedfdp.features import Features, about, as_map, normalised, whole
 from fedfdp.features.mapped import digest_of, mapped
+from fedfdp.features.prefix import computed_once
 from fedfdp.models import check_output
 from fedfdp.models.learner import Learner
 from fedfdp.models.losses import LossFunction, check_loss
@@ -155,6 +156,8 @@ def train(
         inner = federation.with_inputs(mapped(front, federation.x, threads=allowed_threads(threads)))
     shape, entry = check_output(model, inner.form, outputs=inner.outputs, task=task, output=output)
     check_reached(model, inner.form, entry)
+    if front is None and not (own or models or isinstance(federation, Domains)):
+        inner = computed_once(model, inner, entry)
     if loss is not None:
         check_loss(loss, federation.y, shape)
     performance = Performance.of(metric)

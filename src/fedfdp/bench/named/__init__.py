@@ -2,11 +2,17 @@
 
 from fedfdp.bench.named.adapters import ADAPTERS
 from fedfdp.bench.named.base import Named
+from fedfdp.bench.named.beyond import BEYOND
 from fedfdp.bench.named.layers import LAYERS
 from fedfdp.bench.named.seen import SEEN
 from fedfdp.bench.named.text import TEXT
 from fedfdp.bench.named.vision import VISION
 
-__all__ = ["NAMED", "Named"]
+__all__ = ["GROUPS", "NAMED", "Named"]
 
-NAMED: dict[str, Named] = {f"{m.package}: {m.name}": m for m in (*TEXT, *SEEN, *ADAPTERS, *VISION, *LAYERS)}
+_LISTED = (*TEXT, *SEEN, *ADAPTERS, *VISION, *LAYERS)
+NAMED: dict[str, Named] = {f"{model.package}: {model.name}": model for model in (*_LISTED, *BEYOND)}
+GROUPS = {
+    "": list(NAMED)[: len(_LISTED)],
+    "beyond": list(NAMED)[len(_LISTED) :],
+}  # "": what is measured if none is named

@@ -9,9 +9,9 @@ from fedfdp.bench.named.seen import MODELS as IMAGES
 from fedfdp.bench.named.text import MODELS as TEXTS
 
 RANK = 8
-_BERT, _LLAMA = ("query", "value"), ("q_proj", "v_proj")
+BERT_LAYERS, _LLAMA = ("query", "value"), ("q_proj", "v_proj")
 _TARGETS: dict[str, Sequence[str]] = {
-    **dict.fromkeys(("BERT", "RoBERTa"), _BERT),
+    **dict.fromkeys(("BERT", "RoBERTa"), BERT_LAYERS),
     **dict.fromkeys(("Llama", "Gemma", "BART", "ViT", "Swin"), _LLAMA),
     "DistilBERT": ("q_lin", "v_lin"),
     "GPT2": ("c_attn",),
@@ -40,7 +40,7 @@ def _lora(name: str, base: Callable[[], nn.Module], **more: object) -> Callable[
     return adapted(base, "LoraConfig", r=RANK, target_modules=list(_TARGETS[name]), **more)
 
 
-def _on_bert(config: str, **options: object) -> Callable[[], nn.Module]:
+def on_bert(config: str, **options: object) -> Callable[[], nn.Module]:
     return adapted(TEXTS["BERT"], config, **options)
 
 
@@ -52,14 +52,14 @@ ADAPTERS = [
     ),
     *(Named("peft", f"{name}, LoRA", _lora(name, IMAGES[name]), kind="image") for name in ("ViT", "Swin")),
     Named("peft", "BERT, DoRA", _lora("BERT", TEXTS["BERT"], use_dora=True)),
-    Named("peft", "BERT, LoRA of embeddings", _on_bert("LoraConfig", r=RANK, target_modules=["word_embeddings"])),
-    Named("peft", "BERT, IA3", _on_bert("IA3Config", target_modules=["key", "value"], feedforward_modules=[])),
-    Named("peft", "BERT, prompt tuning", _on_bert("PromptTuningConfig", **_PROMPT)),
-    Named("peft", "BERT, p-tuning", _on_bert("PromptEncoderConfig", **_PROMPT, encoder_hidden_size=64)),
-    Named("peft", "BERT, prefix tuning", _on_bert("PrefixTuningConfig", **_PROMPT)),
-    Named("peft", "BERT, LoHa", _on_bert("LoHaConfig", r=RANK, target_modules=list(_BERT))),
-    Named("peft", "BERT, LoKr", _on_bert("LoKrConfig", r=RANK, target_modules=list(_BERT))),
-    Named("peft", "BERT, VeRA", _on_bert("VeraConfig", r=RANK, target_modules=list(_BERT))),
-    Named("peft", "BERT, OFT", _on_bert("OFTConfig", r=RANK, oft_block_size=0, target_modules=list(_BERT))),
-    Named("peft", "BERT, norms", _on_bert("LNTuningConfig", target_modules=["LayerNorm"])),
+    Named("peft", "BERT, LoRA of embeddings", on_bert("LoraConfig", r=RANK, target_modules=["word_embeddings"])),
+    Named("peft", "BERT, IA3", on_bert("IA3Config", target_modules=["key", "value"], feedforward_modules=[])),
+    Named("peft", "BERT, prompt tuning", on_bert("PromptTuningConfig", **_PROMPT)),
+    Named("peft", "BERT, p-tuning", on_bert("PromptEncoderConfig", **_PROMPT, encoder_hidden_size=64)),
+    Named("peft", "BERT, prefix tuning", on_bert("PrefixTuningConfig", **_PROMPT)),
+    Named("peft", "BERT, LoHa", on_bert("LoHaConfig", r=RANK, target_modules=list(BERT_LAYERS))),
+    Named("peft", "BERT, LoKr", on_bert("LoKrConfig", r=RANK, target_modules=list(BERT_LAYERS))),
+    Named("peft", "BERT, VeRA", on_bert("VeraConfig", r=RANK, target_modules=list(BERT_LAYERS))),
+    Named("peft", "BERT, OFT", on_bert("OFTConfig", r=RANK, oft_block_size=0, target_modules=list(BERT_LAYERS))),
+    Named("peft", "BERT, norms", on_bert("LNTuningConfig", target_modules=["LayerNorm"])),
 ]  # fmt: skip

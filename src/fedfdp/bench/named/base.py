@@ -65,6 +65,7 @@ RECORDS: dict[str, Callable[[int, torch.Generator], Tensor]] = {
     "text": lambda count, chance: torch.randint(5, TOKENS, (count, LENGTH), generator=chance),
     "image": _numbers(3, SIDE, SIDE),
     "sound": _numbers(4000),
+    "spectrogram": _numbers(64, 64),
     "sequence": _numbers(32, 64),
     "vector": _numbers(256),
 }

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfdp.bench.measure import interleaved
-from fedfdp.bench.named import NAMED, Named
+from fedfdp.bench.named import GROUPS, NAMED, Named
 from fedfdp.bench.peers import STEP_PEERS, Peer, Setting, Task
 from fedfdp.core.errors import SettingError, nearest
 from fedfdp.models.losses import cross_entropy
@@ -46,12 +46,16 @@ class NamedRow:
 
 
 def measured(names: Sequence[str] = (), *, seconds: float, rows: Path | None = None) -> Iterator[NamedRow]:
-    """The rows of these models, all if none is named. Those that are in the file `rows` are not measured again."""
+    """The rows of these models; of the usual ones if none is named, or of a group by its name.
+
+    Those that are in the file `rows` are not measured again.
+    """
+    names = GROUPS.get(";".join(names), names)
     for name in names:
         if name not in NAMED:
             raise SettingError("models", name, nearest(name, NAMED))
     known = {(row.package, row.name): row for row in read(rows)} if rows is not None else {}
-    for name in names or NAMED:
+    for name in names:
         named = NAMED[name]
         row = known.get((named.package, named.name))
         if row is None:

@@ -11,8 +11,8 @@ _USUAL = {"vocab_size": TOKENS, "hidden_size": WIDTH, "num_hidden_layers": LAYER
 _POSITIONS = {"max_position_embeddings": 2 * LENGTH}
 _WIDE = {"intermediate_size": 4 * WIDTH}
 _PADDED = {"num_labels": CLASSES, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-_ENCODER = {**_USUAL, **_POSITIONS, **_WIDE, **_PADDED}
-_DECODER = {**_ENCODER, "num_key_value_heads": HEADS // 2, "head_dim": WIDTH // HEADS, "use_cache": False}
+ENCODER = {**_USUAL, **_POSITIONS, **_WIDE, **_PADDED}
+DECODER = {**ENCODER, "num_key_value_heads": HEADS // 2, "head_dim": WIDTH // HEADS, "use_cache": False}
 _TWO_SIDED = {
     **{"vocab_size": TOKENS, "d_model": WIDTH, "encoder_layers": LAYERS, "decoder_layers": LAYERS, "use_cache": False},
     **{"encoder_ffn_dim": 4 * WIDTH, "decoder_ffn_dim": 4 * WIDTH, **_PADDED, **_POSITIONS},
@@ -50,19 +50,19 @@ def pooled(
     return lambda: Pooled(made(kind, config), width, twice=twice)
 
 
-def _gpt(**more: object) -> Mapping[str, object]:
+def gpt(**more: object) -> Mapping[str, object]:
     usual = {"vocab_size": TOKENS, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "n_positions": 2 * LENGTH}
     return {**usual, "use_cache": False, **_PADDED, **more}
 
 
-_OPT = {**_ENCODER, "ffn_dim": 4 * WIDTH, "word_embed_proj_dim": WIDTH, "use_cache": False}
+_OPT = {**ENCODER, "ffn_dim": 4 * WIDTH, "word_embed_proj_dim": WIDTH, "use_cache": False}
 _BLOOM = {"vocab_size": TOKENS, "hidden_size": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "use_cache": False, **_PADDED}
 
 MODELS = {
-    "BERT": classifier("Bert", _ENCODER),
-    "RoBERTa": classifier("Roberta", _ENCODER),
-    "XLM-RoBERTa": classifier("XLMRoberta", _ENCODER),
-    "ALBERT": classifier("Albert", {**_ENCODER, "embedding_size": 64}),
+    "BERT": classifier("Bert", ENCODER),
+    "RoBERTa": classifier("Roberta", ENCODER),
+    "XLM-RoBERTa": classifier("XLMRoberta", ENCODER),
+    "ALBERT": classifier("Albert", {**ENCODER, "embedding_size": 64}),
     "DistilBERT": classifier(
         "DistilBert",
         {
@@ -71,19 +71,19 @@ MODELS = {
             **_POSITIONS,
         },
     ),
-    "ELECTRA": classifier("Electra", {**_ENCODER, "embedding_size": 64}),
-    "DeBERTa v2": classifier("DebertaV2", _ENCODER),
-    "MPNet": classifier("MPNet", _ENCODER),
-    "CamemBERT": classifier("Camembert", _ENCODER),
-    "ConvBERT": classifier("ConvBert", {**_ENCODER, "embedding_size": 64}),
-    "MobileBERT": classifier("MobileBert", {**_ENCODER, "intra_bottleneck_size": 64, "embedding_size": 64}),
-    "SqueezeBERT": classifier("SqueezeBert", {**_ENCODER, "embedding_size": WIDTH}),
+    "ELECTRA": classifier("Electra", {**ENCODER, "embedding_size": 64}),
+    "DeBERTa v2": classifier("DebertaV2", ENCODER),
+    "MPNet": classifier("MPNet", ENCODER),
+    "CamemBERT": classifier("Camembert", ENCODER),
+    "ConvBERT": classifier("ConvBert", {**ENCODER, "embedding_size": 64}),
+    "MobileBERT": classifier("MobileBert", {**ENCODER, "intra_bottleneck_size": 64, "embedding_size": 64}),
+    "SqueezeBERT": classifier("SqueezeBert", {**ENCODER, "embedding_size": WIDTH}),
     "ModernBERT": classifier(
-        "ModernBert", {**_ENCODER, "cls_token_id": 1, "sep_token_id": 2, "reference_compile": False}
+        "ModernBert", {**ENCODER, "cls_token_id": 1, "sep_token_id": 2, "reference_compile": False}
     ),
-    "FNet": classifier("FNet", {**_ENCODER, "use_tpu_fourier_optimizations": False}),
-    "Nystromformer": classifier("Nystromformer", {**_ENCODER, "segment_means_seq_len": LENGTH, "num_landmarks": 8}),
-    "GPT2": classifier("GPT2", _gpt()),
+    "FNet": classifier("FNet", {**ENCODER, "use_tpu_fourier_optimizations": False}),
+    "Nystromformer": classifier("Nystromformer", {**ENCODER, "segment_means_seq_len": LENGTH, "num_landmarks": 8}),
+    "GPT2": classifier("GPT2", gpt()),
     "GPT-Neo": classifier(
         "GPTNeo",
         {
@@ -92,19 +92,19 @@ MODELS = {
             **_PADDED,
         },
     ),
-    "GPT-NeoX": classifier("GPTNeoX", {**_ENCODER, "use_cache": False}),
-    "GPT-J": classifier("GPTJ", _gpt(rotary_dim=16)),
+    "GPT-NeoX": classifier("GPTNeoX", {**ENCODER, "use_cache": False}),
+    "GPT-J": classifier("GPTJ", gpt(rotary_dim=16)),
     "OPT": classifier("OPT", _OPT),
     "BLOOM": classifier("Bloom", _BLOOM),
-    "Llama": classifier("Llama", _DECODER),
-    "Mistral": classifier("Mistral", _DECODER),
-    "Qwen2": classifier("Qwen2", _DECODER),
-    "Qwen3": classifier("Qwen3", _DECODER),
-    "Gemma": classifier("Gemma", _DECODER),
-    "Gemma 2": classifier("Gemma2", {**_DECODER, "query_pre_attn_scalar": 32}),
-    "Phi": classifier("Phi", {**_DECODER, "num_key_value_heads": HEADS}),
-    "Phi-3": classifier("Phi3", _DECODER),
-    "StableLM": classifier("StableLm", _DECODER),
+    "Llama": classifier("Llama", DECODER),
+    "Mistral": classifier("Mistral", DECODER),
+    "Qwen2": classifier("Qwen2", DECODER),
+    "Qwen3": classifier("Qwen3", DECODER),
+    "Gemma": classifier("Gemma", DECODER),
+    "Gemma 2": classifier("Gemma2", {**DECODER, "query_pre_attn_scalar": 32}),
+    "Phi": classifier("Phi", {**DECODER, "num_key_value_heads": HEADS}),
+    "Phi-3": classifier("Phi3", DECODER),
+    "StableLM": classifier("StableLm", DECODER),
     "Falcon": classifier("Falcon", {**_USUAL, **_PADDED, "use_cache": False}),
     "T5": pooled("T5Model", _T5, twice=True),
     "T5 encoder": pooled("T5EncoderModel", _T5),
@@ -115,10 +115,10 @@ MODELS = {
     "Marian": pooled("MarianModel", {**_TWO_SIDED, "decoder_start_token_id": 0}, twice=True),
 }
 LANGUAGE = {
-    "GPT2, words": language("GPT2LMHeadModel", _gpt()),
-    "BERT, words": language("BertForMaskedLM", _ENCODER),
-    "Llama, words": language("LlamaForCausalLM", _DECODER),
-    "Gemma, words": language("GemmaForCausalLM", _DECODER),
+    "GPT2, words": language("GPT2LMHeadModel", gpt()),
+    "BERT, words": language("BertForMaskedLM", ENCODER),
+    "Llama, words": language("LlamaForCausalLM", DECODER),
+    "Gemma, words": language("GemmaForCausalLM", DECODER),
     "OPT, words": language("OPTForCausalLM", _OPT),
 }
 TEXT = [

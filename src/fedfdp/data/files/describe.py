@@ -12,6 +12,7 @@ from fedfdp.data.files.images import images_in, shape_of
 from fedfdp.data.files.paths import ARRAYS, KINDS, NAMED_TABLES, TABLES, entries, existing, kind_of
 from fedfdp.data.files.profile import Profile, profiles
 from fedfdp.data.files.tables import open_table
+from fedfdp.data.files.texts import texts_in
 from fedfdp.data.schema import Facts
 
 
@@ -31,7 +32,7 @@ class Description:
     records: int
     columns: tuple[Profile, ...] = ()
     parts: tuple[Found, ...] = ()
-    classes: tuple[str, ...] = ()  # of a folder of images: the names of its innermost folders
+    classes: tuple[str, ...] = ()  # of a folder of images or texts: the names of its innermost folders
 
 
 def describe(path: Path, decimal: str | None = None) -> Description:
@@ -49,17 +50,22 @@ def describe(path: Path, decimal: str | None = None) -> Description:
     return Description(str(path), records, columns)
 
 
+def _records_in(folder: Path, top: Path) -> list[Path]:
+    """Images, or texts where there are none."""
+    return images_in(folder, top) or texts_in(folder, top)
+
+
 def _folder(path: Path) -> Description:
     found, records, classes = [], 0, set[str]()
     for entry in entries(path, path):
         if entry.is_file() and kind_of(entry) in TABLES + ARRAYS:
             rows = describe(entry).records
         elif entry.is_dir():
-            own = images_in(entry, path)
+            own = _records_in(entry, path)
             folders = [] if own else [folder for folder in entries(entry, path) if folder.is_dir()]
-            inside = own or [image for folder in folders for image in images_in(folder, path)]
+            inside = own or [record for folder in folders for record in _records_in(folder, path)]
             classes.update([entry.name] if own else [folder.name for folder in folders])
-            for image in inside[:1]:
+            for image in [file for file in inside[:1] if file.suffix != ".txt"]:
                 shape_of(image)
             rows = len(inside)
         else:

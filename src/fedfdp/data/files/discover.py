@@ -5,12 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedfdp.core.errors import DataError, SettingError, nearest
-from fedfdp.data.columns import Column, Numeric
+from fedfdp.data.columns import Column, Numeric, words_in
 from fedfdp.data.files.arrays import Archive, ArraySource
 from fedfdp.data.files.images import ImageSource, images_in
 from fedfdp.data.files.paths import ARRAYS, KINDS, NAMED_TABLES, TABLES, entries, existing, kind_of, stem_of
 from fedfdp.data.files.source import Source, check_label
 from fedfdp.data.files.tables import TableSource, open_table
+from fedfdp.data.files.texts import TextSource, texts_in
 from fedfdp.data.schema import Facts, columns_of
 from fedfdp.models.tasks import find_task
 
@@ -30,10 +31,12 @@ def sources_of(facts: Facts, path: Path, *, labelled: bool) -> list[tuple[str | 
         if len({stem_of(file) for file in files}) < len(files):
             raise DataError(f"{path}: two files of the same name; a file's name is its holder's, so they must differ")
         return [(stem_of(file), _file(facts, existing(file), labelled)) for file in files]
-    if not labelled and (loose := images_in(path, path)):
-        return [(None, ImageSource(path, (("", tuple(loose)),), facts, labelled))]
-    if any(images_in(folder, path) for folder in folders):
-        return [(None, _images(facts, path, path, labelled))]
+    kind = TextSource if facts.words is not None else ImageSource
+    inner = texts_in if facts.words is not None else images_in
+    if not labelled and (loose := inner(path, path)):
+        return [(None, kind(path, (("", tuple(loose)),), facts, labelled))]
+    if any(inner(folder, path) for folder in folders) and facts.task != "language":
+        return [(None, _sorted(facts, path, path, labelled))]
     found = [(folder.name, _folder(facts, folder, path, labelled)) for folder in folders]
     if not found:
         raise DataError(f"{path}: holds nothing that can be read; put a file or a folder for each holder there")
@@ -80,20 +83,33 @@ def _with_estimate(facts: Facts, column: Column) -> Column:
 
 
 def _folder(facts: Facts, folder: Path, top: Path, labelled: bool) -> Source:
-    """A holder's folder: it has one file, or one folder of images per class."""
+    """A holder's folder: it has one file, or one folder of images or texts per class."""
     files = [entry for entry in entries(folder, top) if entry.is_file() and kind_of(entry) in TABLES + ARRAYS]
     if len(files) > 1:
         raise DataError(f"{folder}: {len(files)} files, {files[0].name} and others; a holder's folder has one")
-    return _file(facts, existing(files[0]), labelled) if files else _images(facts, folder, top, labelled)
+    return _file(facts, existing(files[0]), labelled) if files else _sorted(facts, folder, top, labelled)
 
 
-def _images(facts: Facts, folder: Path, top: Path, labelled: bool) -> Source:
-    groups = [(entry.name, tuple(images_in(entry, top))) for entry in entries(folder, top) if entry.is_dir()]
+def _sorted(facts: Facts, folder: Path, top: Path, labelled: bool) -> Source:
+    inner, what = (images_in, "images") if facts.words is None else (texts_in, "texts")
+    groups = [(entry.name, tuple(inner(entry, top))) for entry in entries(folder, top) if entry.is_dir()]
+    if what == "texts" and facts.task == "language":
+        groups.append(("", tuple(texts_in(folder, top))))
     if not any(paths for _, paths in groups):
-        raise DataError(f"{folder}: an empty holder: no file and no folder of images in it; fill it or remove it")
-    useless = ("holder", "label", "test", "columns", "ignore", "range", "inputs", "task")
-    _check_used(facts, folder, "images", (*useless, *TABLES_ONLY), labelled)
-    return ImageSource(folder, tuple(groups), facts, labelled)
+        raise DataError(f"{folder}: an empty holder: no file and no folder of {what} in it; fill it or remove it")
+    useless = ("holder", "label", "test", "ignore", "range", "inputs", *TABLES_ONLY)
+    if what == "images":
+        _check_used(facts, folder, what, (*useless, "columns", "task"), labelled)
+        return ImageSource(folder, tuple(groups), facts, labelled)
+    _check_used(facts, folder, what, useless, labelled)
+    for name, spec in (facts.columns or {}).items():
+        if words_in(name, spec) is None:
+            allowed = f"{folder.name} is texts, which have no columns"
+            raise SettingError(f"data.columns.{name}", spec, allowed, "leave it out")
+    if facts.task not in (None, "language"):
+        allowed = f"{folder.name} is texts: of one class each, or language"
+        raise SettingError("data.task", facts.task, allowed, "leave it out")
+    return TextSource(folder, tuple(groups), facts, labelled)
 
 
 def _check_used(facts: Facts, path: Path, kind: str, useless: Sequence[str], labelled: bool) -> None:

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from fedfdp.core.errors import DataError, SettingError, nearest
-from fedfdp.data.files.paths import IMAGES, entries
+from fedfdp.core.errors import DataError
+from fedfdp.data.files.paths import IMAGES
+from fedfdp.data.files.sorted import Sorted, files_in
 from fedfdp.data.files.source import Piece
-from fedfdp.data.schema import Facts, class_names
 
 CHANNELS = {"L": 1, "RGB": 3}
 PIECE = 256  # images decoded at once
@@ -23,7 +23,7 @@ MOST_PIXELS = 1 << 26  # a larger image is no training image
 
 
 def images_in(folder: Path, top: Path) -> list[Path]:
-    return [path for path in entries(folder, top) if path.suffix.lower() in IMAGES and path.is_file()]
+    return files_in(folder, top, IMAGES)
 
 
 def shape_of(path: Path) -> tuple[int, int, int]:
@@ -75,38 +75,17 @@ def _words(shape: tuple[int, int, int]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class ImageSource:
+class ImageSource(Sorted):
     """A folder of images, sorted by class."""
 
-    path: Path
-    groups: tuple[tuple[str, tuple[Path, ...]], ...]  # each class's folder name, and the images in it
-    facts: Facts
-    labelled: bool  # False: only the inputs are read
     dtype: type[np.generic] = np.float32
-
-    @property
-    def first(self) -> Path:
-        return next(path for _, paths in self.groups for path in paths)
 
     @property
     def shape(self) -> tuple[int, ...]:
         return shape_of(self.first)
 
-    def most_rows(self) -> int:
-        return sum(len(paths) for _, paths in self.groups)
-
     def pieces(self) -> Iterator[Piece]:
-        names, shape = class_names(self.facts), shape_of(self.first)
-        if self.facts.unit is not None:
-            allowed = "images do not say of whom they are"
-            raise SettingError("data.unit", self.facts.unit, allowed, "save an .npz with such an array")
-        if self.labelled and not names:
-            raise SettingError("data.classes", None, "image folders are named by class: list all of them", "in [data]")
-        for name, paths in self.groups:
-            if self.labelled and name not in names:
-                known = nearest(name, names)
-                raise DataError(
-                    f"{self.path / name}: a folder that is no class; {known}; rename it or set data.classes"
-                )
+        shape = shape_of(self.first)
+        for code, paths in self.coded("image"):
             for x in decoded(list(paths), self.first, shape):
-                yield Piece(x, np.full(len(x), names.index(name), np.int64) if self.labelled else None)
+                yield Piece(x, None if code is None else np.full(len(x), code, np.int64))

@@ -1,6 +1,15 @@
-"""A column of text as token numbers and a mask, by a tokenizer in a local folder. Never fetches one."""
+"""Texts as token numbers and a mask, by a tokenizer in a local folder. Never fetches one.
 
+What was made of the texts of training is kept, under a name made of their content, the tokenizer's and the length. The
+files hold what the texts hold, so only their owner may read them.
+"""
+
+import contextlib
 import functools
+import hashlib
+import io
+import logging
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +17,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fedfdp.core import files
 from fedfdp.core.errors import SettingError
 from fedfdp.core.trees import Leaf
 from fedfdp.data.columns import Words
 from fedfdp.data.files.cells import Place
+from fedfdp.data.named.cache import place as data_place
 from fedfdp.models.losses import IGNORED
 
+log = logging.getLogger("fedfdp")
+
+KEPT = 256  # fewer texts are tokenised in less time than a file takes
+DESCRIBES = (".json", ".txt", ".model", ".jinja", ".tiktoken", ".vocab")  # endings of what a tokenizer is made of
 IDS, MASK, TABLE = "input_ids", "attention_mask", "table"
 
 
@@ -47,9 +62,60 @@ def tokens(words: Words, values: pa.Array, place: Place) -> tuple[NDArray[np.int
     texts = values.cast(pa.string()).to_pylist()
     if (missing := next((row for row, text in enumerate(texts) if not (text or "").strip()), None)) is not None:
         raise place.error(missing, "is empty; fill it in or remove the row")
-    take = tokenizer_at(words.tokenizer, f"data.columns.{words.name}.tokenizer")
-    found = take(texts, padding="max_length", truncation=True, max_length=words.length, return_tensors="np")
-    return found[IDS].astype(np.int64), found[MASK].astype(np.int64)
+    setting = f"data.columns.{words.name}.tokenizer"
+    file = None if place.trained or len(texts) < KEPT else _place(words, texts, setting)
+    if file is None or (found := _kept(file, (2, len(texts), words.length))) is None:
+        take = tokenizer_at(words.tokenizer, setting)
+        made = take(texts, padding="max_length", truncation=True, max_length=words.length, return_tensors="np")
+        found = np.stack([made[IDS], made[MASK]]).astype(np.int32)
+        if file is not None:
+            _keep(file, found)
+    return found[0].astype(np.int64), found[1].astype(np.int64)
+
+
+def _place(words: Words, texts: list[str], setting: str) -> Path:
+    sha = hashlib.sha256(f"{_identity(words.tokenizer, setting)} {words.length}".encode())
+    for text in texts:
+        raw = text.encode()
+        sha.update(b"%d:" % len(raw) + raw)
+    return data_place() / "tokens" / f"{sha.hexdigest()[:32]}.npy"
+
+
+@functools.cache
+def _identity(folder: str, setting: str) -> str:
+    """What a tokenizer makes of texts, as a digest: the files of its folder but weights, and versions of libraries."""
+    if not Path(folder).is_dir():
+        tokenizer_at(folder, setting)  # says what is wrong
+    sha = hashlib.sha256()
+    for package in ("transformers", "tokenizers"):
+        with contextlib.suppress(PackageNotFoundError):
+            sha.update(f"{package} {version(package)}\n".encode())
+    for path in sorted(Path(folder).iterdir()):
+        if path.is_file() and path.suffix in DESCRIBES:
+            raw = path.read_bytes()
+            sha.update(f"{path.name} {len(raw)}:".encode() + raw)
+    return sha.hexdigest()
+
+
+def _kept(file: Path, shape: tuple[int, ...]) -> NDArray[np.int32] | None:
+    """What was made before; None if there is none, or if it is damaged."""
+    try:
+        found: NDArray[np.int32] = np.load(file)
+    except (OSError, ValueError, EOFError):
+        return None
+    return found if found.shape == shape and found.dtype == np.int32 else None
+
+
+def _keep(file: Path, found: NDArray[np.int32]) -> None:
+    """Whole or not at all; where there is no room, or no right to write, texts are tokenised again next time."""
+    raw = io.BytesIO()
+    np.save(raw, found)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        files.write_whole(file, raw.getvalue())
+        file.chmod(0o600)
+    except OSError as error:
+        log.warning("tokens cannot be kept in %s: %s", file.parent, error.strerror or error)
 
 
 def told_apart(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
