@@ -133,3 +133,20 @@ def test_tuning_takes_the_highest_accuracy_then_the_lower_psi():
     results = Results(experiment, SCALES["small"], (100,), cells)
     assert tuning.chosen(results)["mnist"]["fedavg"].column.x == 8.0
     assert "fedavg = 8.0  # 90.00%, Ψ 2.0e-01" in tuning.to_toml(results)
+
+
+def test_fair_methods_take_the_fairest_settings_near_their_best_accuracy():
+    """90.4 % is the best; 90.0 % is within half a point of it and has the lowest Ψ, 89.8 % is not."""
+    experiment = narrowed(experiments()["tune-fair"], datasets=["nyc-flights"], methods=["term"])
+    cells = [
+        Cell(row, column, (found(100, accuracy, psi),))
+        for row, reached in zip(experiment.rows, ((0.904, 0.3), (0.90, 0.1), (0.898, 0.01)), strict=True)
+        for column, (accuracy, psi) in zip(experiment.columns, (reached, (0.5, 0.0), (None, None)), strict=True)
+    ]
+    results = Results(experiment, SCALES["brief"], (100,), tuple(cells))
+    assert tuning.chosen(results)["nyc-flights"]["term"].row.key == "term-2"
+    assert tuning.to_toml(results).splitlines() == [
+        "[private.nyc-flights]  # scale brief, seed 100, "
+        "lowest Ψ within 0.5 points of the best accuracy, η in {2, 8, 32}",
+        "term = { lr = 2.0, t = 2.0 }  # 90.00%, Ψ 1.0e-01",
+    ]

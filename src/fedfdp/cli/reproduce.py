@@ -25,7 +25,7 @@ def reproduce(
     methods: Annotated[str | None, typer.Option(help="Only these rows, separated by commas.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 0, 1, …, each with its own partition.")] = 1,
     scale: Annotated[
-        str, typer.Option(help="smoke (seconds), small, laptop (minutes per run), paper (as in the paper).")
+        str, typer.Option(help="smoke (seconds), small, brief, laptop (minutes per run), paper (as in the paper).")
     ] = "small",
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once; one per core if left out.")] = None,
     ray: Annotated[

@@ -2,12 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from fedfdp.core.errors import SettingError, nearest
-from fedfdp.experiments.methods import Method, fair_methods, methods_of, plain_methods, private_methods
+from fedfdp.experiments.methods import Method, compared_methods, methods_of, plain_methods, private_methods
 from fedfdp.experiments.paper import CIFAR, FASHION, MNIST
 
 DATASET_LABELS = {MNIST: "MNIST", FASHION: "FashionMNIST", CIFAR: "CIFAR10"}
+SILO_LABELS = {
+    "arizona-hospitals": "17 hospitals of Arizona",
+    "nyc-flights": "16 airlines of New York",
+    "tennessee-schools": "79 schools of Tennessee",
+    "us-unemployment": "51 states of the US",
+    "palmer-penguins": "3 islands of penguins",
+}
+FAIR_GRID = {FASHION: (16.0, 64.0), CIFAR: (8.0, 32.0)}  # FedAvg's best at `laptop`, and a quarter of it
+FAIR_USUAL = (2.0, 8.0, 32.0)  # for the others
 PRIVATE_GRID, PLAIN_GRID = (2.0, 4.0, 8.0, 16.0, 32.0), (0.1, 0.3, 1.0)
 TUNING_SEED = 100
 
@@ -16,6 +26,10 @@ Changes = dict[str, float | str]  # values by section.setting
 
 def _nothing(x: float) -> Changes:
     return {}
+
+
+def _at_rate(x: float, **own: float) -> Changes:
+    return {"algorithm.lr": x, **own}
 
 
 def _once(x: float) -> float:
@@ -60,6 +74,7 @@ class Experiment:
     rounds_share: float = 1.0
     most_rounds: int | None = None
     seeds: tuple[int, ...] | None = None  # None: 0, 1, …, as many as asked for
+    near_best: float = 0.0  # of settings to choose from, the fairest within this much of a method's best accuracy
 
     @property
     def targets(self) -> bool:
@@ -77,11 +92,32 @@ def _plain_rows() -> tuple[Row, ...]:
 def _fair_rows(private: bool) -> tuple[Row, ...]:
     """FedAvg, the rules that weigh updates by losses or by each other, and ours."""
     known = methods_of(private=private)
-    return tuple(Row(key, known[key].label, key) for key in ("fedavg", "qffl", *fair_methods(), "fedfdp"))
+    return tuple(Row(key, known[key].label, key) for key in compared_methods())
+
+
+def _tried_rows() -> tuple[Row, ...]:
+    """Of each method that is compared, a row for every value of its own setting that is tried; x is η."""
+    rows = []
+    for method in compared_methods().values():
+        if method.own is None:
+            rows.append(Row(method.key, method.label, method.key, at=_at_rate))
+            continue
+        name, values = method.own
+        for value in values:
+            at = partial(_at_rate, **{f"algorithm.{name}": value})
+            rows.append(Row(f"{method.key}-{value:g}", f"{method.label}, {name} = {value:g}", method.key, at=at))
+    return tuple(rows)
 
 
 def _datasets() -> tuple[Column, ...]:
     return tuple(Column(label, dataset) for dataset, label in DATASET_LABELS.items())
+
+
+def _silos() -> tuple[Column, ...]:
+    """Holders by nature, and digits of six domains: a small model and a part of the records, for seconds a run."""
+    digits: Changes = {"model.name": "mlp", "data.fraction": 0.3}
+    domains = Column("6 domains of digits (MLP, 30 % of the records)", "domain-digits", digits)
+    return (*(Column(label, name) for name, label in SILO_LABELS.items()), domains)
 
 
 def _robustness() -> tuple[Column, ...]:
@@ -151,13 +187,32 @@ def _tuning(kind: str, methods: dict[str, Method], *, private: bool) -> Experime
     return Experiment(
         f"tune-{kind}",
         f"Step sizes, {kind}: seed {TUNING_SEED} and its partition, half of the rounds",
-        tuple(Row(m.key, m.label, m.key, at=lambda x: {"algorithm.lr": x}) for m in methods.values() if not m.same_as),
+        tuple(Row(m.key, m.label, m.key, at=_at_rate) for m in methods.values() if not m.same_as),
         tuple(Column(f"{DATASET_LABELS[d]}, η = {x:g}", d, x=x) for d in DATASET_LABELS for x in grid),
         private=private,
         x_label="η",
         log_x=True,
         rounds_share=1 / 2,
         seeds=(TUNING_SEED,),
+    )
+
+
+def _tuning_fair() -> Experiment:
+    """Half of the rounds of every column of `fair`, with each η and each value of the method's own setting."""
+    return Experiment(
+        "tune-fair",
+        f"Settings of the fair methods: seed {TUNING_SEED} and its partition, half of the rounds",
+        _tried_rows(),
+        tuple(
+            Column(f"{c.label}, η = {x:g}", c.dataset, c.settings, x=x)
+            for c in (*_datasets(), *_silos())
+            for x in FAIR_GRID.get(c.dataset, FAIR_USUAL)
+        ),
+        x_label="η",
+        log_x=True,
+        rounds_share=1 / 2,
+        seeds=(TUNING_SEED,),
+        near_best=0.005,
     )
 
 
@@ -217,12 +272,12 @@ def experiments() -> dict[str, Experiment]:
             keeps_sigma=True,
             most_rounds=120,
         ),
-        Experiment("fair", "Fair aggregation at ε = 3.52", _fair_rows(True), _datasets()),
+        Experiment("fair", "Fair aggregation at ε = 3.52", _fair_rows(True), (*_datasets(), *_silos())),
         Experiment("fair-plain", "Fair aggregation, no privacy", _fair_rows(False), _datasets(), private=False),
         Experiment("adaptive", "Fixed and adaptive λ_s at ε = 3.52", _adaptive_rows(), _datasets()),
         _tuning("private", private_methods(), private=True),
         _tuning("nonprivate", plain_methods(), private=False),
-        _tuning("fair", fair_methods(), private=True),
+        _tuning_fair(),
     )
     return {experiment.name: experiment for experiment in found}
 
