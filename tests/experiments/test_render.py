@@ -92,6 +92,7 @@ def test_everything_is_in_the_json():
             "lr": 16.0,
             "tuned_on": "mnist",
             "tuned_for": "",
+            "own": {},
         },
         **{"accuracy": 0.95, "psi": 0.004, "psi_train": 0.002, "psi_local": 1e9, "worst_accuracy": 0.9},
         "seconds": 30.0,
