@@ -89,7 +89,7 @@ def _inputs(folder: RunFolder, file: Path, ignore: Sequence[str], task: Task) ->
         return _archive(file, form_in(task)), Meaning()
     data = configs.from_dict(settings).data
     for name in ignore:
-        if name in (data.columns or {}):
+        if name in (data.columns or {}) and not (name == data.group and data.group_input is False):
             raise SettingError("--ignore", name, "the model was trained on this column", "leave --ignore out")
     data = replace(data, ignore=(*(data.ignore or ()), *ignore) or None)
     return read_inputs(data, data.source, file), meaning(data, data.source)

@@ -12,7 +12,7 @@ Form = Literal["percent", "number", "epsilon", "delta", "count", "seconds", "tex
 Place = Literal["line", "result", "column", "curve"]
 
 TASKS: tuple[Task, ...] = ("classification", "regression")
-RESERVED = ("round", "clients", "classes")  # what else an entry of metrics.jsonl holds
+RESERVED = ("round", "clients", "classes", "groups")  # what else an entry of metrics.jsonl holds
 _FORMATS = {"percent": "{:.2%}", "epsilon": "{:.3f}", "delta": "{:g}", "seconds": "{:.0f}", "count": "{}", "text": "{}"}
 
 
