@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 class Groups:
     """Which group each record belongs to, by a column that was declared for it."""
 
-    column: str
+    column: str  # its name
     names: tuple[str, ...]  # of the groups
     of: NDArray[np.int64]  # each record's group, by position
     favourable: int  # the class that is good to get
