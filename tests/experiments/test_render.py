@@ -151,3 +151,20 @@ def test_fair_methods_take_the_fairest_settings_near_their_best_accuracy():
         "lowest Ψ within 0.5 points of the best accuracy, η in {2, 8, 32}",
         "term = { lr = 2.0, t = 2.0 }  # 90.00%, Ψ 1.0e-01",
     ]
+
+
+def test_own_settings_are_tried_at_the_best_step_size_alone():
+    """η = 8 is best for t = 2, so t = 0.5 and t = 5 are tried there; `local` has no setting of its own."""
+    experiment = narrowed(experiments()["tune-fair"], datasets=["nyc-flights"], methods=["term", "local"])
+    asked = []
+
+    def run(part):
+        cells = [Cell(row, c, (found(100, 0.9 - abs(c.x - 8) / 100, 0.1),)) for row in part.rows for c in part.columns]
+        asked.append([(row.key, column.x) for row in part.rows for column in part.columns])
+        return Results(part, SCALES["brief"], (100,), tuple(cells))
+
+    results = tuning.in_turn(experiment, run)
+    grid = [2.0, 8.0, 32.0]
+    assert asked == [[(key, x) for key in ("term-2", "local") for x in grid], [("term-0.5", 8.0), ("term-5", 8.0)]]
+    assert len(results.cells) == 8
+    assert len(blocks(results)[0].rows) == 8

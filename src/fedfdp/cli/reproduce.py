@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,7 +56,8 @@ def reproduce(
         return
     rows = [part.strip() for part in methods.split(",")] if methods else []
     experiment = runner.narrowed(specs.find(name), datasets=dataset or [], methods=rows)
-    results = _run(experiment, scale, out, seeds=seeds, jobs=jobs, ray=ray, log=log)
+    run = partial(_run, scale_name=scale, out=out, seeds=seeds, jobs=jobs, ray=ray, log=log)
+    results = tuning.in_turn(experiment, run) if name.startswith("tune") else run(experiment)
     if save is not None:
         from fedfdp.experiments.figures import draw
 
@@ -73,9 +75,9 @@ def reproduce(
 
 def _run(
     experiment: "Experiment",
+    *,
     scale_name: str,
     out: Path,
-    *,
     seeds: int,
     jobs: int | None,
     ray: str | None,

@@ -198,7 +198,7 @@ def _tuning(kind: str, methods: dict[str, Method], *, private: bool) -> Experime
 
 
 def _tuning_fair() -> Experiment:
-    """Half of the rounds of every column of `fair`, with each η and each value of the method's own setting."""
+    """Half of the rounds of every column of `fair`; `tuning.in_turn` says which η and own settings are run."""
     return Experiment(
         "tune-fair",
         f"Settings of the fair methods: seed {TUNING_SEED} and its partition, half of the rounds",
