@@ -17,11 +17,11 @@ def in_turn(experiment: Experiment, run: Callable[[Experiment], Results]) -> Res
     for row in experiment.rows:
         rows.setdefault(row.method, []).append(row)
     found = run(replace(experiment, rows=tuple(tried[len(tried) // 2] for tried in rows.values())))
-    cells = list(found.cells)
-    for methods in chosen(found).values():
-        for method, cell in methods.items():
-            if others := tuple(row for row in rows[method] if row != cell.row):
-                cells += run(replace(experiment, rows=others, columns=(cell.column,))).cells
+    cells, best = list(found.cells), [cell for methods in chosen(found).values() for cell in methods.values()]
+    for column in experiment.columns:
+        here = [cell.row for cell in best if cell.column == column]
+        if others := tuple(row for one in here for row in rows[one.method] if row != one):
+            cells += run(replace(experiment, rows=others, columns=(column,))).cells
     return replace(found, experiment=experiment, cells=tuple(cells))
 
 
