@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from fedfdp.core.errors import SettingError, nearest
 
 # Data sets with holders by nature: at every scale they are as their presets say.
-NATURAL = ("arizona-hospitals", "nyc-flights", "tennessee-schools", "us-unemployment", "palmer-penguins")
-NATURAL += ("domain-digits",)
+SILOS = ("arizona-hospitals", "nyc-flights", "tennessee-schools", "us-unemployment", "palmer-penguins")
+NATURAL = (*SILOS, "domain-digits")
 
 
 @dataclass(frozen=True)
