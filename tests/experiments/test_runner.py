@@ -62,6 +62,9 @@ def test_at_laptop_every_method_has_the_features_model_and_rounds_of_the_preset(
     assert (adaptive.privacy.sigma, adaptive.privacy.accountant, adaptive.rounds) == (2.0, "rdp", None)
     budgets = settings("table6", "fedavg", "ε = 4", SCALES["laptop"])
     assert (budgets.privacy.epsilon, budgets.privacy.sigma, budgets.rounds) == (4.0, None, 200)
+    curve = settings("figure-epsilon", "fedfdp", "CIFAR10, ε = 8", SCALES["laptop"])
+    assert (curve.privacy.epsilon, curve.privacy.sigma, curve.rounds) == (8.0, None, 200)
+    assert settings("figure-epsilon", "fedfdp", "CIFAR10, ε = 3.52", SCALES["laptop"]) == ours
 
 
 def test_where_a_scale_has_fewer_rounds_the_noise_is_the_least_that_epsilon_allows():

@@ -139,11 +139,13 @@ def _targets() -> tuple[Column, ...]:
     return tuple(Column(f"{t} %", MNIST, settings, target=t / 100) for t in (80, 85, 90, 95))
 
 
-def _over(values: tuple[float, ...], symbol: str, **settings: float) -> tuple[Column, ...]:
-    """A column for each x on both data sets of the paper's figures."""
+def _over(
+    values: tuple[float, ...], symbol: str, datasets: tuple[str, ...] = (MNIST, FASHION), **settings: float
+) -> tuple[Column, ...]:
+    """A column for each x on every data set: the paper's figures have two."""
     return tuple(
         Column(f"{DATASET_LABELS[dataset]}, {symbol} = {x:g}", dataset, dict(settings), x=x)
-        for dataset in (MNIST, FASHION)
+        for dataset in datasets
         for x in values
     )
 
@@ -222,6 +224,9 @@ def experiments() -> dict[str, Experiment]:
     def sigma(x: float) -> Changes:
         return {"privacy.sigma": x}
 
+    def epsilon(x: float) -> Changes:
+        return {"privacy.epsilon": x}
+
     found = (
         Experiment("table2", "FedFair and baselines, no privacy", _plain_rows(), _datasets(), private=False),
         Experiment("table3", "FedFDP and baselines at ε = 3.52", _private_rows(), _datasets()),
@@ -271,6 +276,14 @@ def experiments() -> dict[str, Experiment]:
             evaluations=40,
             keeps_sigma=True,
             most_rounds=120,
+        ),
+        Experiment(
+            "figure-epsilon",
+            "The budget",
+            (Row("fedavg", "DP-FedAvg", "fedavg", at=epsilon), Row("fedfdp", "FedFDP ours", "fedfdp", at=epsilon)),
+            _over((1.0, 2.0, 3.52, 8.0), "ε", tuple(DATASET_LABELS)),
+            x_label="ε",
+            log_x=True,
         ),
         Experiment("fair", "Fair aggregation at ε = 3.52", _fair_rows(True), (*_datasets(), *_silos())),
         Experiment("fair-plain", "Fair aggregation, no privacy", _fair_rows(False), _datasets(), private=False),

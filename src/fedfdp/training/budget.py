@@ -47,11 +47,13 @@ def resolve_privacy(
         privacy = _with_sigma(privacy, _smallest_sigma(privacy, algorithm, paid, before))
     privacy = _with_sigma(privacy, privacy.noise)
     step = algorithm.events(None, privacy)
-    if privacy.epsilon is None:
-        assert paid is not None
-        assert rounds is not None
+    if paid is not None and rounds is not None:
         cost = epsilon_of([*before, *repeat(step, paid)], privacy.delta, accountant=privacy.accountant)
-        return replace(privacy, epsilon=cost), rounds
+        if privacy.epsilon is None:
+            return replace(privacy, epsilon=cost), rounds
+        if cost <= privacy.epsilon:
+            return privacy, rounds
+    assert privacy.epsilon is not None
     affordable = max_count(step, privacy.epsilon, privacy.delta, accountant=privacy.accountant, after=before)
     if affordable < 1:
         cost = epsilon_of([*before, *step], privacy.delta, accountant=privacy.accountant)

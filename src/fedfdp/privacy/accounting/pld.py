@@ -15,6 +15,7 @@ from fedfdp.privacy.accounting.base import MOST_ROUNDS, Accountant
 from fedfdp.privacy.accounting.events import Adjacency, History, bucket, merge, scale
 from fedfdp.privacy.accounting.rdp import RDP
 from fedfdp.privacy.accounting.renyi import rdp_epsilon
+from fedfdp.privacy.accounting.sampled import sampled_gaussian
 from fedfdp.privacy.accounting.search import largest
 
 INTERVAL = 1e-4
@@ -128,6 +129,8 @@ def _interval(history: History, adjacency: Adjacency, finest: float) -> float:
 
 @lru_cache(maxsize=64)
 def _single(q: float, sigma: float, interval: float, adjacency: Adjacency) -> pld.PrivacyLossDistribution:
+    if q < 1 and adjacency == "zero-out":
+        return sampled_gaussian(q, sigma, interval)
     return pld.from_gaussian_mechanism(
         standard_deviation=sigma,
         sampling_prob=q,
