@@ -9,7 +9,8 @@ from fedfdp.core.errors import SettingError
 from fedfdp.experiments.methods import TUNED, tuned_lr
 from fedfdp.experiments.runner import Planned, config_of, narrowed, open_config, read
 from fedfdp.experiments.scales import SCALES, find_scale
-from fedfdp.experiments.specs import Column, experiments, find
+from fedfdp.experiments.shapes import Column
+from fedfdp.experiments.specs import experiments, find
 from fedfdp.runs.config import load
 from fedfdp.runs.store import Store, short_hash
 

@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from fedfdp.experiments.results import Results
-    from fedfdp.experiments.specs import Experiment
+    from fedfdp.experiments.shapes import Experiment
 
 
 def reproduce(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fedfdp.experiments.paper import Printed, printed
 from fedfdp.experiments.results import Cell, Claim, Results, Statistic, claims
-from fedfdp.experiments.specs import Column
+from fedfdp.experiments.shapes import Column
 from fedfdp.fairness.metrics import METRICS
 
 

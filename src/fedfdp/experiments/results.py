@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from fedfdp.experiments.methods import methods_of
 from fedfdp.experiments.paper import CLAIMS, CONTRADICTIONS, printed
 from fedfdp.experiments.scales import NATURAL, Scale
-from fedfdp.experiments.specs import Column, Experiment, Row
+from fedfdp.experiments.shapes import Column, Experiment, Row
 
 ALONE = "local"  # the method in which every client trains by itself
 

@@ -8,7 +8,7 @@ from fedfdp.core.errors import RunError, SettingError, nearest
 from fedfdp.experiments.methods import Method, StepSize, methods_of, tuned_lr
 from fedfdp.experiments.results import Cell, Found, Results
 from fedfdp.experiments.scales import NATURAL, Scale
-from fedfdp.experiments.specs import Changes, Column, Experiment, Row
+from fedfdp.experiments.shapes import Changes, Column, Experiment, Row
 from fedfdp.runs import config as configs
 from fedfdp.runs.config import Config
 from fedfdp.runs.layers import Settings, layered

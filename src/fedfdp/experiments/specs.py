@@ -1,84 +1,14 @@
 """The paper's experiments as data: rows, columns, and the setting that each of them changes. Nothing is run here."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
 
 from fedfdp.core.errors import SettingError, nearest
-from fedfdp.experiments.methods import Method, compared_methods, methods_of, plain_methods, private_methods
+from fedfdp.experiments.fair import fair
+from fedfdp.experiments.methods import Method, plain_methods, private_methods
 from fedfdp.experiments.paper import CIFAR, FASHION, MNIST
+from fedfdp.experiments.shapes import DATASET_LABELS, TUNING_SEED, Changes, Column, Experiment, Row, at_rate, datasets
 
-DATASET_LABELS = {MNIST: "MNIST", FASHION: "FashionMNIST", CIFAR: "CIFAR10"}
-SILO_LABELS = {
-    "arizona-hospitals": "17 hospitals of Arizona",
-    "nyc-flights": "16 airlines of New York",
-    "tennessee-schools": "79 schools of Tennessee",
-    "us-unemployment": "51 states of the US",
-    "palmer-penguins": "3 islands of penguins",
-}
-FAIR_GRID = {FASHION: (16.0, 64.0), CIFAR: (8.0, 32.0)}  # FedAvg's best at `laptop`, and a quarter of it
-FAIR_USUAL = (2.0, 8.0, 32.0)  # for the others
 PRIVATE_GRID, PLAIN_GRID = (2.0, 4.0, 8.0, 16.0, 32.0), (0.1, 0.3, 1.0)
-TUNING_SEED = 100
-
-Changes = dict[str, float | str]  # values by section.setting
-
-
-def _nothing(x: float) -> Changes:
-    return {}
-
-
-def _at_rate(x: float, **own: float) -> Changes:
-    return {"algorithm.lr": x, **own}
-
-
-def _once(x: float) -> float:
-    return 1.0
-
-
-@dataclass(frozen=True)
-class Row:
-    """A method, or one curve of a figure: `at` gives the settings at a value of x, `step` the factor on η there."""
-
-    key: str
-    label: str
-    method: str
-    at: Callable[[float], Changes] = _nothing
-    step: Callable[[float], float] = _once
-
-
-@dataclass(frozen=True)
-class Column:
-    """A data set with its settings. With `target`, a run is read when it first reaches that accuracy."""
-
-    label: str
-    dataset: str
-    settings: Changes = field(default_factory=dict)
-    x: float = 0.0
-    target: float | None = None
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A table or a figure. `evaluations`: of each run; `keeps_sigma`: σ is part of the question."""
-
-    name: str
-    title: str
-    rows: tuple[Row, ...]
-    columns: tuple[Column, ...]
-    private: bool = True
-    x_label: str | None = None
-    log_x: bool = False
-    evaluations: int = 15
-    keeps_sigma: bool = False
-    rounds_share: float = 1.0
-    most_rounds: int | None = None
-    seeds: tuple[int, ...] | None = None  # None: 0, 1, …, as many as asked for
-    near_best: float = 0.0  # of settings to choose from, the fairest within this much of a method's best accuracy
-
-    @property
-    def targets(self) -> bool:
-        return any(column.target is not None for column in self.columns)
 
 
 def _private_rows() -> tuple[Row, ...]:
@@ -87,37 +17,6 @@ def _private_rows() -> tuple[Row, ...]:
 
 def _plain_rows() -> tuple[Row, ...]:
     return tuple(Row(m.key, m.label, m.key) for m in plain_methods().values())
-
-
-def _fair_rows(private: bool) -> tuple[Row, ...]:
-    """FedAvg, the rules that weigh updates by losses or by each other, and ours."""
-    known = methods_of(private=private)
-    return tuple(Row(key, known[key].label, key) for key in compared_methods())
-
-
-def _tried_rows() -> tuple[Row, ...]:
-    """Of each method that is compared, a row for every value of its own setting that is tried; x is η."""
-    rows = []
-    for method in compared_methods().values():
-        if method.own is None:
-            rows.append(Row(method.key, method.label, method.key, at=_at_rate))
-            continue
-        name, values = method.own
-        for value in values:
-            at = partial(_at_rate, **{f"algorithm.{name}": value})
-            rows.append(Row(f"{method.key}-{value:g}", f"{method.label}, {name} = {value:g}", method.key, at=at))
-    return tuple(rows)
-
-
-def _datasets() -> tuple[Column, ...]:
-    return tuple(Column(label, dataset) for dataset, label in DATASET_LABELS.items())
-
-
-def _silos() -> tuple[Column, ...]:
-    """Holders by nature, and digits of six domains: a small model and a part of the records, for seconds a run."""
-    digits: Changes = {"model.name": "mlp", "data.fraction": 0.3}
-    domains = Column("6 domains of digits (MLP, 30 % of the records)", "domain-digits", digits)
-    return (*(Column(label, name) for name, label in SILO_LABELS.items()), domains)
 
 
 def _robustness() -> tuple[Column, ...]:
@@ -189,32 +88,13 @@ def _tuning(kind: str, methods: dict[str, Method], *, private: bool) -> Experime
     return Experiment(
         f"tune-{kind}",
         f"Step sizes, {kind}: seed {TUNING_SEED} and its partition, half of the rounds",
-        tuple(Row(m.key, m.label, m.key, at=_at_rate) for m in methods.values() if not m.same_as),
+        tuple(Row(m.key, m.label, m.key, at=at_rate) for m in methods.values() if not m.same_as),
         tuple(Column(f"{DATASET_LABELS[d]}, η = {x:g}", d, x=x) for d in DATASET_LABELS for x in grid),
         private=private,
         x_label="η",
         log_x=True,
         rounds_share=1 / 2,
         seeds=(TUNING_SEED,),
-    )
-
-
-def _tuning_fair() -> Experiment:
-    """Half of the rounds of every column of `fair`; `tuning.in_turn` says which η and own settings are run."""
-    return Experiment(
-        "tune-fair",
-        f"Settings of the fair methods: seed {TUNING_SEED} and its partition, half of the rounds",
-        _tried_rows(),
-        tuple(
-            Column(f"{c.label}, η = {x:g}", c.dataset, c.settings, x=x)
-            for c in (*_datasets(), *_silos())
-            for x in FAIR_GRID.get(c.dataset, FAIR_USUAL)
-        ),
-        x_label="η",
-        log_x=True,
-        rounds_share=1 / 2,
-        seeds=(TUNING_SEED,),
-        near_best=0.005,
     )
 
 
@@ -228,8 +108,8 @@ def experiments() -> dict[str, Experiment]:
         return {"privacy.epsilon": x}
 
     found = (
-        Experiment("table2", "FedFair and baselines, no privacy", _plain_rows(), _datasets(), private=False),
-        Experiment("table3", "FedFDP and baselines at ε = 3.52", _private_rows(), _datasets()),
+        Experiment("table2", "FedFair and baselines, no privacy", _plain_rows(), datasets(), private=False),
+        Experiment("table3", "FedFDP and baselines at ε = 3.52", _private_rows(), datasets()),
         Experiment("table4", "Heterogeneity and clients, no privacy", _plain_rows(), _robustness(), private=False),
         Experiment("table5", "Heterogeneity and clients at ε = 3.52", _private_rows(), _robustness()),
         Experiment("table6", "Budgets on FashionMNIST", _private_rows(), _budgets()),
@@ -285,12 +165,10 @@ def experiments() -> dict[str, Experiment]:
             x_label="ε",
             log_x=True,
         ),
-        Experiment("fair", "Fair aggregation at ε = 3.52", _fair_rows(True), (*_datasets(), *_silos())),
-        Experiment("fair-plain", "Fair aggregation, no privacy", _fair_rows(False), _datasets(), private=False),
-        Experiment("adaptive", "Fixed and adaptive λ_s at ε = 3.52", _adaptive_rows(), _datasets()),
+        Experiment("adaptive", "Fixed and adaptive λ_s at ε = 3.52", _adaptive_rows(), datasets()),
         _tuning("private", private_methods(), private=True),
         _tuning("nonprivate", plain_methods(), private=False),
-        _tuning_fair(),
+        *fair(),
     )
     return {experiment.name: experiment for experiment in found}
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from fedfdp.experiments.results import Cell, Results
 from fedfdp.experiments.scales import NATURAL
-from fedfdp.experiments.specs import Experiment, Row
+from fedfdp.experiments.shapes import Experiment, Row
 
 
 def in_turn(experiment: Experiment, run: Callable[[Experiment], Results]) -> Results:
