@@ -115,7 +115,14 @@ def read(tmp_path, monkeypatch, capsys):
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+LONG = ("comparing.md", "holders.md")  # pages whose runs take a minute
+
+
+def page_param(page: Path):
+    return pytest.param(page, id=page.name, marks=[pytest.mark.slow] if page.name in LONG else [])
+
+
+@pytest.mark.parametrize("page", [page_param(page) for page in PAGES])
 def test_a_page_runs_as_printed_from_top_to_bottom(page, read):
     reader = read(page)
     for block in blocks(page):

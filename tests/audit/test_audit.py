@@ -204,7 +204,7 @@ def test_a_second_run_with_the_same_seed_keeps_the_claim_of_both():
     [
         Resumed(),  # of the second round the canary is all but absent: nothing is learnt of it by looking twice
         Charged(q=1.0, delta=0.01, releases=4, charged=4),
-        OnePerson(q=1.0, told=True),
+        pytest.param(OnePerson(q=1.0, told=True), marks=pytest.mark.slow),
         ReleaseGame(bystanders=19, releases=2),
     ],
     ids=["repeated", "charged", "one person", "crowd"],

@@ -180,9 +180,9 @@ def check_upload(record: bytes, label: str) -> None:
 
 
 def test_hundreds_of_hostile_messages(node):
-    found = attack(node, 300, seed=0)
-    assert found["ok"] > 10
-    assert found["refused"] > 150
+    found = attack(node, 150, seed=0)
+    assert found["ok"] > 5
+    assert found["refused"] > 75
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -68,6 +68,7 @@ class Scripted(nn.Module):
         return self.linear(x)
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     form=st.sampled_from(list(FORMS)),
     losses=st.lists(anything, min_size=1, max_size=4),

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedfdp.core.errors import DataError, SettingError
-from fedfdp.features import Features, as_map, shape_after
+from fedfdp.features import Features, as_map, frozen, shape_after
 from fedfdp.features.mapped import mapped
 from fedfdp.features.scattering import Scattering
 
@@ -22,16 +22,6 @@ class Twice(nn.Module):
     def forward(self, x):
         assert len(x) <= 2, "more than one record at a time"
         return x.flatten(1) * self.scale
-
-
-class Remembers(Twice):
-    def __init__(self):
-        super().__init__()
-        self.seen = 0
-
-    def forward(self, x):
-        self.seen += 1
-        return x.flatten(1) + (1 if self.seen > 40 else 0)
 
 
 class Draws(Twice):
@@ -86,7 +76,6 @@ def test_a_map_of_ones_own_gets_one_record_at_a_time(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "error", "said"),
     [
-        (Remembers, SettingError, "it changes while it maps records"),
         (Draws, SettingError, "draws at random"),
         (Infinite, DataError, "features of record 0 are not finite"),
     ],
@@ -115,3 +104,62 @@ def test_settings_that_cannot_be_are_named():
         mapped(Scattering(), torch.zeros(3, 1, 16, 16, dtype=torch.int64))
     with pytest.raises(SettingError, match="cannot take records of shape"):
         shape_after(nn.Linear(3, 2), (5,))
+
+
+class ForAWhile(nn.Module):
+    """Keeps a record in a list, adds it to the next ones, and forgets it before the last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = []
+
+    def forward(self, x):
+        found = x + sum(self.kept) if self.kept else x
+        if len(self.kept) > 3:
+            self.kept.clear()
+        elif self.kept or float(x[0, 0]) > 5:
+            self.kept.append(x.clone())
+        return found
+
+
+class Attribute(nn.Module):
+    """The same with a tensor as an attribute: that is put back after every record."""
+
+    kept = None
+
+    def forward(self, x):
+        before, self.kept = self.kept, x.clone() if float(x[0, 0]) > 5 else None
+        return x if before is None else x + before
+
+
+class Seeds(nn.Module):
+    """Sets torch's seed by one record, and reads it at the next."""
+
+    def forward(self, x):
+        found = x + torch.initial_seed() % 997
+        if float(x[0, 0]) > 5:
+            torch.manual_seed(int(x[0, 0]))
+        return found
+
+
+@pytest.mark.parametrize("kind", [Attribute, Seeds])
+def test_no_record_reaches_the_features_of_another(kind, tmp_path):
+    x = torch.zeros(12, 4)
+    changed = x.clone()
+    changed[5] = 9.0
+    one, other = (mapped(frozen(kind()), given, folder=tmp_path) for given in (x, changed))
+    assert [row for row in range(12) if not torch.equal(one[row], other[row])] == [5]
+
+
+def test_a_map_that_remembers_for_a_while_is_refused(tmp_path):
+    x = torch.zeros(12, 4)
+    x[5] = 9.0
+    with pytest.raises(SettingError, match=r"features = 'ForAWhile': model\.kept changes while it maps records"):
+        mapped(frozen(ForAWhile()), x, folder=tmp_path)
+    assert not list(tmp_path.glob("*.npy"))
+
+
+def test_a_map_of_ours_with_a_hook_is_given_one_record_at_a_time(tmp_path):
+    module = as_map("scattering")
+    module.register_forward_hook(lambda _, args, found: found + len(args[0]))
+    assert torch.allclose(mapped(module, X[:3], folder=tmp_path).float(), Scattering()(X[:3]) + 1, atol=4e-3, rtol=2e-3)

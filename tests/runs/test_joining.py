@@ -44,7 +44,7 @@ def test_those_worse_off_are_named():
 
 
 def test_alone_has_the_same_budget_records_and_rounds():
-    config = configs.load("digits", [*TINY, "participation.fraction=0.67"]).resolved()
+    config = configs.load("digits", [*TINY, "participation.fraction=0.67", "privacy.accountant=rdp"]).resolved()
     alone = alone_config(config, ["algorithm.lr=3"])
     assert (alone.algorithm.name, alone.algorithm.lr) == ("local", 3.0)
     assert (alone.privacy.epsilon, alone.rounds, alone.data) == (4.0, 4, config.data)

@@ -7,6 +7,7 @@ what the records hold, so only their owner may read them.
 import contextlib
 import hashlib
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,10 @@ from fedfdp.core.identity import examine
 from fedfdp.core.records import digest
 from fedfdp.core.trees import Inputs, Tree, form_of
 from fedfdp.features import form_after, shape_after
+from fedfdp.privacy.clipping.job import Job
+from fedfdp.privacy.clipping.one_by_one import with_draws_of_their_own
+from fedfdp.privacy.clipping.state import Unchanged, state_of
+from fedfdp.privacy.clipping.undo import changes_undone
 
 BATCH = 32  # records of ours at a time: what they become stays in a core's cache
 Say = Callable[[str], None]
@@ -51,7 +56,17 @@ def digest_of(module: nn.Module) -> str:
 
 
 def _ours(module: nn.Module) -> bool:
-    return type(module).__module__.startswith("fedfdp.features.")
+    """Whether it is a map of ours as we made it: its class is, and nobody has hung anything into it."""
+    kind = type(module)
+    known = kind.__module__.startswith("fedfdp.features.") and vars(sys.modules[kind.__module__]).get(kind.__name__)
+    return known is kind and not any(
+        layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer) or not _known(layer)
+        for layer in module.modules()
+    )
+
+
+def _known(layer: nn.Module) -> bool:
+    return type(layer).__module__.partition(".")[0] in ("fedfdp", "torch", "efficientnet_lite_pytorch")
 
 
 def mapped(
@@ -123,39 +138,55 @@ def _compute(
 
 
 def _batches(module: nn.Module, x: Tensor, threads: int, progress: Say | None) -> Iterator[tuple[int, np.ndarray]]:
-    """The features from each start on. Threads share no batch: where cores are busy, none waits for another."""
-    ours = _ours(module)
-    each, name = BATCH if ours else 1, type(module).__name__
-
-    def features(start: int) -> tuple[int, np.ndarray]:
-        part = x[start : start + each]
-        with torch.inference_mode():
-            found = module(part)
-            if not ours and start == 0 and not torch.equal(found, module(part)):
-                allowed = "gives other features when it is called again: it draws at random or remembers"
-                raise SettingError("features", name, allowed, "call .eval(), take dropout out")
+    """The features from each start on."""
+    told = begun = time.monotonic()
+    for start, found in _side_by_side(module, x, threads) if _ours(module) else _one_by_one(module, x):
         if not bool(found.isfinite().all()) or float(found.abs().max()) > 6e4:
             row = start + int((~(found.flatten(1).abs() <= 6e4)).any(1).nonzero()[0])
+            name = type(module).__name__
             raise DataError(f"features of record {row} are not finite or above 60,000; scale what {name} gives")
-        return start, found.half().numpy()
+        yield start, found.half().numpy()
+        now, so_far = time.monotonic(), min(start + len(found), len(x))
+        if progress is not None and now - told > 1 and so_far < len(x):
+            left = (now - begun) / so_far * (len(x) - so_far)
+            progress(f"features: {so_far:,} of {len(x):,} records, {_clock(left)} left")
+            told = now
+    if progress is not None:
+        progress(f"features: {len(x):,} records in {_clock(time.monotonic() - begun)}")
 
-    told = begun = time.monotonic()
-    workers = max(1, threads) if ours else 1  # we know that ours may be called from several threads
+
+def _side_by_side(module: nn.Module, x: Tensor, threads: int) -> Iterator[tuple[int, Tensor]]:
+    """By a map that we know. Threads share no batch: where cores are busy, none waits for another."""
+
+    def features(start: int) -> tuple[int, Tensor]:
+        with torch.inference_mode():
+            return start, module(x[start : start + BATCH])
+
     before = torch.get_num_threads()
-    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1 if ours else before,)) as pool:
+    with ThreadPoolExecutor(max(1, threads), initializer=torch.set_num_threads, initargs=(1,)) as pool:
         try:
-            for done in pool.map(features, range(0, len(x), each)):
-                yield done
-                now, so_far = time.monotonic(), min(done[0] + each, len(x))
-                if progress is not None and now - told > 1 and so_far < len(x):
-                    left = (now - begun) / so_far * (len(x) - so_far)
-                    progress(f"features: {so_far:,} of {len(x):,} records, {_clock(left)} left")
-                    told = now
+            yield from pool.map(features, range(0, len(x), BATCH))
         finally:
             pool.shutdown(cancel_futures=True)
     torch.set_num_threads(before)
-    if progress is not None:
-        progress(f"features: {len(x):,} records in {_clock(time.monotonic() - begun)}")
+
+
+def _one_by_one(module: nn.Module, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """By any map: what it keeps of a record is put back or refused before the next, and so are its draws."""
+    name, job = type(module).__name__, Job(module, torch.zeros_like, {})
+    kept = Unchanged(job, state_of(job))
+    for i in with_draws_of_their_own([0] * len(x)):
+        with torch.inference_mode(), changes_undone(job.layers):
+            found = module(x[i : i + 1])
+            if i == 0 and not torch.equal(found, module(x[:1])):
+                allowed = "gives other features when it is called again: it draws at random or remembers"
+                raise SettingError("features", name, allowed, "call .eval(), take dropout out")
+        try:
+            kept.check()
+        except SettingError as error:
+            allowed = f"{error.setting} changes while it maps records, so one record could depend on another"
+            raise SettingError("features", name, allowed, "keep nothing in forward") from error
+        yield i, found
 
 
 def _clock(seconds: float) -> str:

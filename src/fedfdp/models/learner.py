@@ -57,6 +57,7 @@ class Learner:
         self.unknown = model_read.unknown or loss_read.unknown  # the part of them that no digest can identify
         other = secrets.token_hex(16) if self.unknown else ""  # then this learner must not pass for another one
         self.identity = {"model": model_read.digest + other, "loss": loss_read.digest + other}
+        self._convolves = any(isinstance(layer, nn.Conv2d) for layer in model.modules())
         self._together = Together(model)
         self._still = frozen_parts(model)
         self.model.eval()  # so that `_training` sets the modes at its first call
@@ -70,6 +71,11 @@ class Learner:
         made = Learner(self.model, self._loss, device=device, in_parts=parts, others=others, task=task, output=output)
         made.identity, made.unknown = self.identity, self.unknown
         return made
+
+    def _laid_out(self, x: Inputs) -> Inputs:
+        """The records on this device, as the model is quickest with them: a linear one would only copy images back."""
+        x = x.to(self.device)
+        return each(x, as_channels_last) if self._convolves else x
 
     def initial(self) -> Weights:
         """A copy of the module's own weights: those that are trained."""
@@ -124,7 +130,7 @@ class Learner:
 
     def gradient(self, weights: Weights, x: Inputs, y: Tensor, coefficient: Coefficient) -> tuple[Weights, Tensor]:
         """The plain mean of c_j g_j, nothing clipped, and the losses. For runs without privacy."""
-        model, x, y = self._training(weights), each(x.to(self.device), as_channels_last), y.to(self.device)
+        model, x, y = self._training(weights), self._laid_out(x), y.to(self.device)
         with changes_undone(named_layers(model)):
             losses = self.loss_fn(call(model, x), y)
         with torch.no_grad():
@@ -138,7 +144,7 @@ class Learner:
     def losses(self, weights: Weights, x: Inputs, y: Tensor) -> Tensor:
         """One loss per record, in training mode, all records in one pass. For what is not released under privacy."""
         with changes_undone(named_layers(self.model)), torch.no_grad():
-            found = call(self._training(weights), each(x.to(self.device), as_channels_last))
+            found = call(self._training(weights), self._laid_out(x))
             return self.loss_fn(found, y.to(self.device))
 
     def private_losses(self, weights: Weights, x: Inputs, y: Tensor) -> Tensor:
@@ -160,7 +166,7 @@ class Learner:
 
     def _whole_outputs(self, weights: Weights, x: Inputs) -> Any:
         with changes_undone(named_layers(self.model)), torch.inference_mode():
-            return call(self.load(weights).eval(), each(x.to(self.device), as_channels_last))
+            return call(self.load(weights).eval(), self._laid_out(x))
 
     @contextmanager
     def randomly(self, randomness: Randomness, key: Key) -> Iterator[None]:

@@ -152,6 +152,8 @@ def _assigned(h: Tensor) -> Tensor:
     return out
 
 
+TABLE = torch.where(torch.arange(64) < 12, 1, 3)
+
 # What they give for a record alone is the record: so a model that mixes by chance has one right answer all the same.
 MIXING: dict[str, Op] = {
     "flipped": lambda h: h.flip(0),
@@ -176,6 +178,10 @@ MIXING: dict[str, Op] = {
     "by others that are large": lambda h: torch.where(_across(h).isfinite(), h, _across(h)).add(_across(h), alpha=1e-9),
     "divided by a large mean": lambda h: functional.normalize(1e9 * h, dim=0, eps=1e10),
     "some are left out": lambda h: _some_left_out(h),
+    "by a table of places": lambda h: h * TABLE[: len(h), None, None],
+    "by a table of sizes": lambda h: h * TABLE[len(h)],
+    "spaced": lambda h: h * (1 + (torch.linspace(0, 1e-13, len(h), dtype=torch.float64) * 1e13).to(h)[:, None, None]),
+    "as text": lambda h: -h if "5.0000" in repr(h.detach().round()) and len(h) > 1 else h,
     "tail": lambda h: torch.where(torch.arange(len(h))[:, None, None] < 12, h, 3 * h),
 }
 

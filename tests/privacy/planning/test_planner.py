@@ -47,7 +47,7 @@ def cost(found: Plan, **changes: float) -> float:
     ("unknown", "closer", "accountant"),
     [
         ("sigma", 0.9998, "pld"),
-        ("delta", 0.999, "pld"),
+        pytest.param("delta", 0.999, "pld", marks=pytest.mark.slow),
         ("sigma", 0.9998, "rdp"),
         ("sigma_loss", 0.998, "rdp"),
         ("q", 1.0002, "rdp"),

@@ -22,7 +22,7 @@ from fedfdp.privacy.clipping.made_up import RECORDS
 from fedfdp.privacy.clipping.one_by_one import loop_pass, vmap_pass
 from fedfdp.privacy.clipping.plan import Plan
 from fedfdp.privacy.clipping.proof.calls import UnsupportedError
-from fedfdp.privacy.clipping.state import unchanged
+from fedfdp.privacy.clipping.state import State
 
 log = logging.getLogger("fedfdp")
 
@@ -40,7 +40,7 @@ class Together(Protocol[Found]):
 class Alone(Protocol[Found]):
     """The same, with a pass for each record."""
 
-    def __call__(self, job: Job, x: Inputs, y: Tensor) -> Found: ...
+    def __call__(self, job: Job, x: Inputs, y: Tensor, state: State | None) -> Found: ...
 
 
 def in_chunks(
@@ -67,9 +67,7 @@ def in_chunks(
             else:
                 yield start, stop, found
                 continue
-        with unchanged(job, plan.state):
-            found = alone(job, x[start:stop], y[start:stop])
-        yield start, stop, found
+        yield start, stop, alone(job, x[start:stop], y[start:stop], plan.state)
 
 
 def records_at_a_time(chunk: int | None, plan: Plan, job: Job) -> int:
@@ -82,13 +80,13 @@ def records_at_a_time(chunk: int | None, plan: Plan, job: Job) -> int:
     return max(1, HELD // max(1, each))
 
 
-def vmap_or_loop_pass(job: Job, x: Inputs, y: Tensor) -> tuple[Tensor, list[Contribution]]:
+def vmap_or_loop_pass(job: Job, x: Inputs, y: Tensor, state: State | None) -> tuple[Tensor, list[Contribution]]:
     """Through torch.func, or in a loop where the model takes a branch that torch.func does not."""
     try:
-        return vmap_pass(job, x, y)
+        return vmap_pass(job, x, y, state)
     except RuntimeError:
         _warn_once(job)
-        return loop_pass(job, x, y)
+        return loop_pass(job, x, y, state)
 
 
 def _not_alone(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:

@@ -6,7 +6,7 @@ pass. state.py checks that none is left behind for the next.
 
 import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -18,7 +18,8 @@ from fedfdp.core.trees import Inputs, arguments_of, call, like, parts_of
 from fedfdp.privacy.clipping.contributions import Contribution, Stored
 from fedfdp.privacy.clipping.job import Job, one_loss_per_record
 from fedfdp.privacy.clipping.proof.calls import Arguments, Function, Keywords, name_of
-from fedfdp.privacy.clipping.proof.functions import UNWRITTEN
+from fedfdp.privacy.clipping.proof.functions import METADATA, UNWRITTEN
+from fedfdp.privacy.clipping.state import State, Unchanged
 from fedfdp.privacy.clipping.undo import changes_undone
 
 _INTO_MEMORY = {"set_", "data=", "resize_", "resize_as_", "as_strided", "as_strided_", "untyped_storage"}
@@ -28,7 +29,8 @@ class _Clean(TorchFunctionMode):
     """New memory holds zeros, not what other records left there.
 
     With `vectorised`, functions that reach past a tensor into its memory are refused: under torch.func that memory
-    holds all records. So are those that say themselves how they are vectorised: such a rule is given all records.
+    holds all records. So are those that give no tensor, such as a text, which would show all records; and those that
+    say themselves how they are vectorised: such a rule is given all records.
     """
 
     def __init__(self, *, vectorised: bool = False) -> None:
@@ -44,7 +46,15 @@ class _Clean(TorchFunctionMode):
         if self._vectorised and (name.startswith("torch._ops.") or _has_a_rule(args)):
             raise RuntimeError(f"{name} is vectorised by a rule of its own")
         result = func(*args, **(kwargs or {}))
+        if self._vectorised and name not in METADATA and name != "__iter__" and not _only_tensors(result):
+            raise RuntimeError(f"{name} makes something else of a record than a tensor")
         return result.zero_() if name in UNWRITTEN and isinstance(result, Tensor) else result
+
+
+def _only_tensors(result: object) -> bool:
+    if isinstance(result, (tuple, list)):
+        return all(map(_only_tensors, result))
+    return result is None or isinstance(result, Tensor)
 
 
 def _has_a_rule(args: Arguments) -> bool:
@@ -53,8 +63,9 @@ def _has_a_rule(args: Arguments) -> bool:
     return isinstance(kind, type) and issubclass(kind, plain) and kind.vmap is not plain.vmap
 
 
-def vmap_pass(job: Job, x: Inputs, y: Tensor) -> tuple[Tensor, list[Contribution]]:
+def vmap_pass(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> tuple[Tensor, list[Contribution]]:
     """Losses and gradients of all records at once, through torch.func's vectorised gradient."""
+    kept = Unchanged(job, state)
     buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}
 
     def loss(weights: dict[str, Tensor], record: tuple[Tensor, ...], target: Tensor) -> Tensor:
@@ -68,14 +79,19 @@ def vmap_pass(job: Job, x: Inputs, y: Tensor) -> tuple[Tensor, list[Contribution
         # vmap runs operations without a batched form in a loop. `plan.py` has logged that this model is slower.
         warnings.filterwarnings("ignore", message="There is a performance drop")
         grads, losses = each(weights, parts_of(x.detach()), y)
+    kept.check()
     return losses.detach(), [Stored(name, rows.detach()) for name, rows in grads.items()]
 
 
-def loop_pass(job: Job, x: Inputs, y: Tensor) -> tuple[Tensor, list[Contribution]]:
-    """Losses and gradients record by record through plain autograd: works for every model that trains at all."""
+def loop_pass(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> tuple[Tensor, list[Contribution]]:
+    """Losses and gradients record by record through plain autograd: works for every model that trains at all.
+
+    With `state`, what the model keeps must be that before every record.
+    """
+    kept = Unchanged(job, state)
     stores = {name: torch.zeros(len(x), *p.shape, dtype=p.dtype, device=p.device) for name, p in job.params.items()}
     losses = []
-    for i in _with_draws_of_their_own(len(x)):
+    for i in with_draws_of_their_own(_seeds(len(x))):
         weights = {name: parameter.detach().requires_grad_() for name, parameter in job.params.items()}
         buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}
         with changes_undone(job.layers), torch.enable_grad(), _Clean():
@@ -87,25 +103,30 @@ def loop_pass(job: Job, x: Inputs, y: Tensor) -> tuple[Tensor, list[Contribution
             for store, grad in zip(stores.values(), grads, strict=True):
                 if grad is not None:
                     store[i] = grad.to_dense() if grad.is_sparse else grad
+        kept.check()
     return torch.stack(losses), [Stored(name, rows) for name, rows in stores.items()]
 
 
-def loop_losses(job: Job, x: Inputs, y: Tensor) -> Tensor:
+def loop_losses(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> Tensor:
     """One loss per record, each in a pass of its own."""
-    losses = []
-    for i in _with_draws_of_their_own(len(x)):
+    kept, losses = Unchanged(job, state), []
+    for i in with_draws_of_their_own(_seeds(len(x))):
         with changes_undone(job.layers), torch.no_grad(), _Clean():
             output = call(job.model, x[i : i + 1].clone())
             losses.append(one_loss_per_record(job.loss_fn(output, y[i : i + 1].clone()), 1))
+        kept.check()
     return torch.cat(losses)
 
 
-def _with_draws_of_their_own(records: int) -> Iterator[int]:
+def _seeds(records: int) -> list[int]:
+    return torch.randint(2**31, (records,)).tolist()
+
+
+def with_draws_of_their_own(seeds: Sequence[int]) -> Iterator[int]:
     """The records' numbers. Before each, torch, numpy and Python are seeded for that record.
 
     A model that sets a seed by one record would otherwise reach the draws of the next.
     """
-    seeds = torch.randint(2**31, (records,)).tolist()
     before = torch.default_generator.get_state(), np.random.get_state(), random.getstate()
     try:
         for i, seed in enumerate(seeds):

@@ -4,9 +4,6 @@ Where records go one by one, it could carry one record into the gradient of anot
 every number that enters is compared there.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import Tensor
 
@@ -47,18 +44,23 @@ def _attached(tensor: Tensor) -> list[object]:
     return [attributes, tensor.grad if tensor.is_leaf else None]
 
 
-@contextmanager
-def unchanged(job: Job, state: State | None) -> Iterator[None]:
-    """Raises where a pass within it changes the state or a parameter: nothing of that pass is released then."""
-    before = [(name, parameter, parameter.detach().clone()) for name, parameter in job.model.named_parameters()]
-    yield
-    for name, parameter, copy in before:
-        if not torch.equal(parameter.detach().nan_to_num(), copy.nan_to_num()) or (
-            parameter.grad is not None and not parameter.requires_grad
-        ):
-            parameter.data.copy_(copy)
-            raise _refusal(f"model.{name}", "set it before training")
-    check_state(job, state)
+class Unchanged:
+    """What a model holds before the first record of several. It must be the same before every further one."""
+
+    def __init__(self, job: Job, state: State | None) -> None:
+        """A pass that ended early may have left its records somewhere: the state is compared at once."""
+        self._job, self._state = job, state
+        self._weights = [(name, weight, weight.detach().clone()) for name, weight in job.model.named_parameters()]
+        check_state(job, state)
+
+    def check(self) -> None:
+        """Raises where a pass has changed the state or a parameter: nothing of any record is released then."""
+        for name, weight, copy in self._weights:
+            given = weight.grad is not None and not weight.requires_grad
+            if given or not torch.equal(weight.detach().nan_to_num(), copy.nan_to_num()):
+                weight.data.copy_(copy)
+                raise _refusal(f"model.{name}", "set it before training")
+        check_state(self._job, self._state)
 
 
 def check_state(job: Job, state: State | None) -> None:

@@ -73,7 +73,7 @@ alpha_dropout bernoulli dropout dropout1d dropout2d dropout3d exponential featur
 randn randn_like uniform
 """
 _CREATED = """
-arange empty empty_like eye full full_like linspace new_empty new_full new_ones new_zeros ones ones_like scalar_tensor
+arange empty empty_like eye full full_like new_empty new_full new_ones new_zeros ones ones_like scalar_tensor
 tril_indices triu_indices zeros zeros_like
 """
 
@@ -127,6 +127,17 @@ CREATED = _named(_CREATED)
 THROUGH_TIME = _named("gru lstm rnn_relu rnn_tanh")
 # Done again they would give other numbers.
 UNREPEATABLE = _named(_DRAWN)
+
+
+# They give every record the same, whatever constants they read: a copy of the whole, or one number everywhere.
+ALIKE = _named("broadcast_to expand repeat tile") | (CREATED - _named("arange eye tril_indices triu_indices"))
+# Their whole numbers say how large a result is, or which part is taken: those may grow with the number of records.
+# Any other would let a record's result depend on how many there are, where no trial looks.
+SIZED = (
+    ALIKE | UNREPEATABLE | _named("__getitem__ __setitem__ arange narrow reshape split split_with_sizes unflatten view")
+)
+# They take a part of a value, the same however many records there are.
+PICKED = _named("__getitem__ chunk index_select narrow select split squeeze unbind")
 
 
 def condition(name: str) -> Condition | None:

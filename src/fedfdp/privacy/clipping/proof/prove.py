@@ -4,7 +4,6 @@ Each call is judged by itself. A function that a trial on random numbers can jud
 any other are taken to mix the records. Weights and records at hand decide nothing.
 """
 
-import torch
 from torch import Tensor
 
 from fedfdp.privacy.clipping.proof.calls import (
@@ -20,7 +19,17 @@ from fedfdp.privacy.clipping.proof.calls import (
     same_numbers,
 )
 from fedfdp.privacy.clipping.proof.conditions import shaped_by_numbers
-from fedfdp.privacy.clipping.proof.functions import CREATED, ELEMENTWISE, SHAPE_ONLY, UNREPEATABLE, condition
+from fedfdp.privacy.clipping.proof.functions import (
+    ALIKE,
+    CREATED,
+    ELEMENTWISE,
+    PICKED,
+    SHAPE_ONLY,
+    SIZED,
+    UNREPEATABLE,
+    condition,
+)
+from fedfdp.privacy.clipping.proof.keys import adds_dimensions, counts, grows, renamed
 from fedfdp.privacy.clipping.proof.places import Meeting, Mixed, Order, Place, Reference, Rows
 from fedfdp.privacy.clipping.proof.steps import step_of
 from fedfdp.privacy.clipping.proof.tracer import Tracer
@@ -177,24 +186,27 @@ class _Proof:
         expected = (*shapes, *[self._shape_of(reference) for reference in call.changed])
         if name in SHAPE_ONLY:
             with_records = [reference for reference in with_records if isinstance(self.places.get(reference), Mixed)]
-        if not with_records and not _grows(key) and not _grows(expected):
+        if not with_records and not grows(key) and not grows(expected):
             return [None] * len(expected)
         self._require_known_shape(call, key, name, read)
         if mixed := next((p for r in with_records if isinstance(p := self.places.get(r), Mixed)), None):
             return [mixed] * len(expected)
-        if name == "arange" and expected == ((Size(0, 1),),) and _counts(self.one.samples[call.made[0]]):
+        if name == "arange" and expected == ((Size(0, 1),),) and counts(self.one.samples[call.made[0]]):
             return [Order()]
         if (order := self._still_order(call, key, expected, name, with_records)) is not None:
             return [order]
         if any(isinstance(self.places.get(r), Order) for r in with_records) and not self._picks(key, name):
             return [Mixed(f"{name}: the places of records in the batch are used")] * len(expected)
+        if (mixed := self._counted(key, name, read)) is not None:
+            return [mixed] * len(expected)
         met = condition(name)
         if met is None or not met(call, [place for r in read if isinstance(place := self.places.get(r), Rows)]):
             return [Mixed(f"{name}: not known to keep records apart")] * len(expected)
         tried = Trial(call, key, {r: (self.one.samples[r], self.places.get(r)) for r in read})
-        if not _grows(expected) and not any(reference in self.touched for reference in read) and not call.changed:
+        if not grows(expected) and not any(reference in self.touched for reference in read) and not call.changed:
             # No number of a record is read: what the records share, such as a line of a table made for all of them.
-            place = None if tried.is_fixed() else Mixed(f"{name}: depends on how many records there are")
+            shared = name in PICKED and not grows(key) and tried.is_fixed()
+            place = None if shared else Mixed(f"{name}: depends on how many records there are")
             return [place] * len(expected)
         ends = self._aligned(read) if name in ELEMENTWISE else set()
         if len(ends) > 1:
@@ -207,6 +219,21 @@ class _Proof:
         if known not in self._tried:
             self._tried[known] = tried.places(expected, *ends, sure=sure)
         return self._tried[known]
+
+    def _counted(self, key: Key, name: str, read: list[Reference]) -> Mixed | None:
+        """Why a call may tell a record its place in the batch, or how many records there are; None if it cannot.
+
+        Constants stay as they are in a trial of a few records: of a longer batch it cannot say what they hold.
+        """
+        if not grows(key):
+            return None
+        names = {name, name.removesuffix("_")}
+        if not names & SIZED:
+            return Mixed(f"{name}: computes with the number of records")
+        constants = not read or any(self.places.get(reference) is None for reference in read)
+        if names & (ALIKE | UNREPEATABLE) or not constants:
+            return None
+        return Mixed(f"{name}: what it takes of a constant depends on the number of records")
 
     def _aligned(self, read: list[Reference]) -> set[Rows]:
         """Where arguments with numbers of records keep these, with dimensions counted from the end, as broadcast."""
@@ -232,7 +259,7 @@ class _Proof:
         kinds = tuple((place, sample.dtype, tuple(sample.shape)) for place, sample in samples)
         number = {reference: i for i, reference in enumerate(read)}
         changed = tuple(number[reference] for reference in call.changed)
-        return call.func, _renamed(key, number), expected, changed, kinds
+        return call.func, renamed(key, number), expected, changed, kinds
 
     def _still_order(
         self, call: TracedCall, key: Key, expected: tuple[Shape, ...], name: str, with_records: list[Reference]
@@ -243,10 +270,10 @@ class _Proof:
         if not isinstance(self.places.get(with_records[0]), Order) or key[0] != with_records[0] or call.changed:
             return None
         more, sample = len(expected[0]) - 1, self.one.samples[call.made[0]]
-        if name == "__getitem__" and not _adds_dimensions(call.args[1]):
+        if name == "__getitem__" and not adds_dimensions(call.args[1]):
             return None
         grown = expected[0] == (Size(0, 1), *[1] * more)
-        return Order(more) if grown and _counts(sample.flatten()) else None
+        return Order(more) if grown and counts(sample.flatten()) else None
 
     def _shape_of(self, reference: Reference) -> Shape:
         one, other = (tuple(traced.samples[reference].shape) for traced in (self.one, self.other))
@@ -262,21 +289,6 @@ class _Proof:
         return [r for r in references(index) if isinstance(self.places.get(r), Order)] == [index[0]]
 
 
-def _adds_dimensions(index: object) -> bool:
-    """Whether an index takes everything and only adds dimensions."""
-    parts = index if isinstance(index, tuple) else (index,)
-    return all(part is None or part is Ellipsis or (type(part) is slice and part == slice(None)) for part in parts)
-
-
-def _renamed(key: object, number: dict[Reference, int]) -> object:
-    """A key with its values numbered from 0: two calls alike have the same."""
-    if type(key) is Reference:
-        return Reference("value", number[key])
-    if type(key) is Size:
-        return ("size", *key)
-    return tuple([_renamed(part, number) for part in key]) if type(key) is tuple else (type(key), key)
-
-
 def _varies(name: str) -> UnsupportedError:
     return UnsupportedError(f"{name}: an argument depends on the number of records, or on chance")
 
@@ -285,13 +297,3 @@ def _memory(sample: Tensor) -> tuple[int, int]:
     """The memory that a tensor is a part of, from and to."""
     storage = sample.untyped_storage()
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
-
-
-def _counts(sample: Tensor) -> bool:
-    return torch.equal(sample, torch.arange(len(sample), device=sample.device))
-
-
-def _grows(pattern: object) -> bool:
-    if type(pattern) is tuple:
-        return any(map(_grows, pattern))
-    return type(pattern) is Size
