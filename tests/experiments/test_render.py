@@ -142,13 +142,15 @@ def test_fair_methods_take_the_fairest_settings_near_their_best_accuracy():
     cells = [
         Cell(row, column, (found(100, accuracy, psi),))
         for row, reached in zip(experiment.rows, ((0.904, 0.3), (0.90, 0.1), (0.898, 0.01)), strict=True)
-        for column, (accuracy, psi) in zip(experiment.columns, (reached, (0.5, 0.0), (None, None)), strict=True)
+        for column, (accuracy, psi) in zip(
+            experiment.columns, (reached, (0.5, 0.0), (None, None), (None, None)), strict=True
+        )
     ]
     results = Results(experiment, SCALES["brief"], (100,), tuple(cells))
     assert tuning.chosen(results)["nyc-flights"]["term"].row.key == "term-2"
     assert tuning.to_toml(results).splitlines() == [
         "[private.nyc-flights]  # scale brief, seed 100, "
-        "lowest Ψ within 0.5 points of the best accuracy, η in {2, 8, 32}",
+        "lowest Ψ within 0.5 points of the best accuracy, η in {2, 8, 32, 128}",
         "term = { lr = 2.0, t = 2.0 }  # 90.00%, Ψ 1.0e-01",
     ]
 
@@ -164,7 +166,7 @@ def test_own_settings_are_tried_at_the_best_step_size_alone():
         return Results(part, SCALES["brief"], (100,), tuple(cells))
 
     results = tuning.in_turn(experiment, run)
-    grid = [2.0, 8.0, 32.0]
+    grid = [2.0, 8.0, 32.0, 128.0]
     assert asked == [[(key, x) for key in ("term-2", "local") for x in grid], [("term-0.5", 8.0), ("term-5", 8.0)]]
-    assert len(results.cells) == 8
-    assert len(blocks(results)[0].rows) == 8
+    assert len(results.cells) == 10
+    assert len(blocks(results)[0].rows) == 10

@@ -14,7 +14,7 @@ SILO_LABELS = {
     "palmer-penguins": "3 islands of penguins",
 }
 FAIR_GRID = {FASHION: (16.0, 64.0), CIFAR: (8.0, 32.0)}  # FedAvg's best at `laptop`, and a quarter of it
-FAIR_USUAL = (2.0, 8.0, 32.0)  # for the others
+FAIR_USUAL = (2.0, 8.0, 32.0, 128.0)  # for the others
 
 
 def _rows(private: bool) -> tuple[Row, ...]:
