@@ -176,7 +176,7 @@ MIXING: dict[str, Op] = {
     "across": lambda h: h.reshape(len(h), -1).T.reshape(h.shape),
     "by the others' signs": lambda h: torch.where(_across(h) > 0, h, h - 1) if len(h) > 1 else h,
     "by others that are large": lambda h: torch.where(_across(h).isfinite(), h, _across(h)).add(_across(h), alpha=1e-9),
-    "divided by a large mean": lambda h: functional.normalize(1e9 * h, dim=0, eps=1e10),
+    "divided by a large mean": lambda h: 1e3 * functional.normalize(h, dim=0, eps=1e3),
     "some are left out": lambda h: _some_left_out(h),
     "by a table of places": lambda h: h * TABLE[: len(h), None, None],
     "by a table of sizes": lambda h: h * TABLE[len(h)],
