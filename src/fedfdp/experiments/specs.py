@@ -39,11 +39,14 @@ def _targets() -> tuple[Column, ...]:
 
 
 def _over(
-    values: tuple[float, ...], symbol: str, datasets: tuple[str, ...] = (MNIST, FASHION), **settings: float
+    values: tuple[float, ...],
+    symbol: str,
+    datasets: tuple[str, ...] = (MNIST, FASHION),
+    settings: Changes | None = None,
 ) -> tuple[Column, ...]:
     """A column for each x on every data set: the paper's figures have two."""
     return tuple(
-        Column(f"{DATASET_LABELS[dataset]}, {symbol} = {x:g}", dataset, dict(settings), x=x)
+        Column(f"{DATASET_LABELS[dataset]}, {symbol} = {x:g}", dataset, dict(settings or {}), x=x)
         for dataset in datasets
         for x in values
     )
@@ -140,7 +143,7 @@ def experiments() -> dict[str, Experiment]:
             "figure-sigma",
             "The noise multiplier at ε = 2",
             _two_forms(sigma),
-            _over((1.0, 1.5, 2.0, 2.5, 3.0), "σ", **{"privacy.epsilon": 2.0}),
+            _over((1.0, 1.5, 2.0, 2.5, 3.0), "σ", settings={"privacy.epsilon": 2.0}),
             x_label="σ",
             keeps_sigma=True,
         ),
