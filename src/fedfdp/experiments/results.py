@@ -89,7 +89,8 @@ class Results:
     def notes(self) -> list[str]:
         """What to know beside the numbers: how the setting differs from the paper's, and where the paper disagrees."""
         name, private = self.experiment.name, self.experiment.private
-        notes = [f"scale {self.scale.name}: {self.scale.description}"]
+        natural = [cell.column.dataset in NATURAL and bool(self.scale.presets) for cell in self.cells]
+        notes = [] if all(natural) else [f"scale {self.scale.name}: {self.scale.description}"]
         if private:
             notes.append("every loss upload is paid for; ε by PLD (ALI-DPFL: a Rényi filter), per record, δ = 1e-5")
             notes.append(
@@ -100,7 +101,7 @@ class Results:
         if same:
             labels = " and ".join(dict.fromkeys(method.label for method in same))
             notes.append(f"with one local step per round and everyone taking part {labels} are FedAvg: the same runs")
-        if any(cell.column.dataset in NATURAL for cell in self.cells) and self.scale.presets:
+        if any(natural):
             notes.append("holders by nature: data, model, q, C and rounds are those of the data set's preset")
         if self.scale.name in ("laptop", "brief") and private:
             notes.append("η chosen on seed 100 and its partition; tuned.toml says which were tried for each method")
