@@ -14,6 +14,7 @@ import torch
 
 from fedfdp.algorithms import AFL, TERM, ByLoss, FedAvg, FedFV, FedMGDA, PropFair, SemiVRed
 from fedfdp.core.errors import SettingError
+from fedfdp.core.records import from_bytes, to_bytes
 from fedfdp.data import Federation
 from fedfdp.privacy.dpsgd import DPSGD
 from rounds import flat, linear, play
@@ -165,6 +166,31 @@ def test_fedfv_keeps_the_worst_whole(three):
     assert played.weights == near(0.05 * length, 0.2 * length)
 
 
+def test_fedfv_takes_out_what_is_against_a_client_that_is_away(three):
+    # c alone, then a and b: from w = (−0.1, 0) a's update is (0.22, 0), b's (0, 0.4); p = (⅓, ⅔). What is against c's
+    # last update, (−0.1, 0), is the first number; the length is that of the plain mean.
+    first = play(FedFV(past=1, **HOW), three, linear(0, 0), present=only("c"))
+    assert first.weights == near(-0.1, 0)
+    length = sqrt(0.22**2 + 0.8**2) / 3
+    both = only("a", "b")
+    assert play(FedFV(past=1, **HOW), three, linear(0, 0), present=both, after=first).weights == near(-0.1, length)
+    plain = play(FedFV(**HOW), three, linear(0, 0), present=only("c"))
+    aside = play(FedFV(**HOW), three, linear(0, 0), present=both, after=plain)
+    assert aside.weights == near(-0.1 + 0.22 / 3, 0.8 / 3)
+
+
+@pytest.mark.parametrize(("past", "counts"), [(1, False), (2, True)])
+def test_fedfv_forgets_a_client_after_so_many_rounds(three, past, counts):
+    # c, then b, then a alone: a's update would be along (1, 0), and c's was against it two rounds ago
+    method = FedFV(past=past, **HOW)
+    played = play(method, three, linear(0, 0), present=lambda name, round: name == "cba"[round], rounds=2)
+    assert sorted(played.state.sent) == (["b", "c"] if counts else ["b"])
+    before = played.weights
+    state = from_bytes(method.State, to_bytes(played.state))  # as a checkpoint keeps it
+    after = play(method, three, linear(0, 0), present=only("a"), after=replace(played, state=state)).weights
+    assert after == (near(*before) if counts else near(before[0] + 0.22, before[1]))
+
+
 @pytest.mark.parametrize(
     "method",
     [TERM(t=0.0, **HOW), SemiVRed(beta=0.0, **HOW), AFL(mixture_rate=0.0, **HOW)],
@@ -173,6 +199,23 @@ def test_fedfv_keeps_the_worst_whole(three):
 def test_without_fairness_it_is_fedavg(three, method):
     plain = play(FedAvg(lr=0.1, local_steps=1), three, linear(0, 0), rounds=3)
     assert play(method, three, linear(0, 0), rounds=3).weights == near(*plain.weights)
+
+
+OBJECTIVES = {
+    "term": (TERM(t=0.7, **HOW), lambda p, f: (p * (0.7 * f).exp()).sum().log() / 0.7),
+    "propfair": (PropFair(baseline=6.0, **HOW), lambda p, f: -(p * (6.0 - f).log()).sum()),
+    "semivred": (SemiVRed(beta=0.4, **HOW), lambda p, f: p @ f + 0.4 * (p * (f - p @ f).clamp(min=0) ** 2).sum()),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_rule_steps_along_the_gradient_of_its_papers_objective(three, name):
+    """∂(objective)/∂F_i, by autograd, is ω_i up to one factor: so one step is along the gradient of the objective."""
+    method, objective = OBJECTIVES[name]
+    losses = torch.tensor([1.0, 4.0, 0.25], dtype=torch.float64, requires_grad=True)
+    objective(torch.tensor([0.25, 0.5, 0.25], dtype=torch.float64), losses).backward()
+    a, b, c = (losses.grad / losses.grad.sum()).tolist()
+    assert play(method, three, linear(0, 0)).weights == near(0.2 * a - 0.1 * c, 0.4 * b)
 
 
 def test_losses_are_smoothed_from_what_was_known(three):

@@ -92,6 +92,7 @@ def test_everything_is_in_the_json():
             "lr": 16.0,
             "tuned_on": "mnist",
             "tuned_for": "",
+            "own": {},
         },
         **{"accuracy": 0.95, "psi": 0.004, "psi_train": 0.002, "psi_local": 1e9, "worst_accuracy": 0.9},
         "seconds": 30.0,
@@ -133,3 +134,39 @@ def test_tuning_takes_the_highest_accuracy_then_the_lower_psi():
     results = Results(experiment, SCALES["small"], (100,), cells)
     assert tuning.chosen(results)["mnist"]["fedavg"].column.x == 8.0
     assert "fedavg = 8.0  # 90.00%, Ψ 2.0e-01" in tuning.to_toml(results)
+
+
+def test_fair_methods_take_the_fairest_settings_near_their_best_accuracy():
+    """90.4 % is the best; 90.0 % is within half a point of it and has the lowest Ψ, 89.8 % is not."""
+    experiment = narrowed(experiments()["tune-fair"], datasets=["nyc-flights"], methods=["term"])
+    cells = [
+        Cell(row, column, (found(100, accuracy, psi),))
+        for row, reached in zip(experiment.rows, ((0.904, 0.3), (0.90, 0.1), (0.898, 0.01)), strict=True)
+        for column, (accuracy, psi) in zip(
+            experiment.columns, (reached, (0.5, 0.0), (None, None), (None, None)), strict=True
+        )
+    ]
+    results = Results(experiment, SCALES["brief"], (100,), tuple(cells))
+    assert tuning.chosen(results)["nyc-flights"]["term"].row.key == "term-2"
+    assert tuning.to_toml(results).splitlines() == [
+        "[private.nyc-flights]  # scale brief, seed 100, "
+        "lowest Ψ within 0.5 points of the best accuracy, η in {2, 8, 32, 128}",
+        "term = { lr = 2.0, t = 2.0 }  # 90.00%, Ψ 1.0e-01",
+    ]
+
+
+def test_own_settings_are_tried_at_the_best_step_size_alone():
+    """η = 8 is best for t = 2, so t = 0.5 and t = 5 are tried there; `local` has no setting of its own."""
+    experiment = narrowed(experiments()["tune-fair"], datasets=["nyc-flights"], methods=["term", "local"])
+    asked = []
+
+    def run(part):
+        cells = [Cell(row, c, (found(100, 0.9 - abs(c.x - 8) / 100, 0.1),)) for row in part.rows for c in part.columns]
+        asked.append([(row.key, column.x) for row in part.rows for column in part.columns])
+        return Results(part, SCALES["brief"], (100,), tuple(cells))
+
+    results = tuning.in_turn(experiment, run)
+    grid = [2.0, 8.0, 32.0, 128.0]
+    assert asked == [[(key, x) for key in ("term-2", "local") for x in grid], [("term-0.5", 8.0), ("term-5", 8.0)]]
+    assert len(results.cells) == 10
+    assert len(blocks(results)[0].rows) == 10

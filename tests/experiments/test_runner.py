@@ -9,7 +9,8 @@ from fedfdp.core.errors import SettingError
 from fedfdp.experiments.methods import TUNED, tuned_lr
 from fedfdp.experiments.runner import Planned, config_of, narrowed, open_config, read
 from fedfdp.experiments.scales import SCALES, find_scale
-from fedfdp.experiments.specs import Column, experiments, find
+from fedfdp.experiments.shapes import Column
+from fedfdp.experiments.specs import experiments, find
 from fedfdp.runs.config import load
 from fedfdp.runs.store import Store, short_hash
 
@@ -143,6 +144,47 @@ def test_step_sizes_are_tuned_or_borrowed_from_a_near_data_set(tmp_path, monkeyp
     assert (tuned_lr("fedavg", "mnist", private=True).lr, tuned_lr("fedavg", "cifar10", private=True).lr) == (8.0, 32.0)
     assert tuned_lr("qffl", "cifar10", private=True).tuned_on == "mnist"
     assert TUNED.is_file()
+
+
+def test_holders_by_nature_are_as_their_preset_says_at_every_scale_but_smoke():
+    for scale in ("small", "brief", "laptop", "paper"):
+        hospitals = settings("fair", "term", "17 hospitals of Arizona", SCALES[scale])
+        assert (hospitals.data.source, hospitals.data.partition, hospitals.data.column) == (
+            "arizona-hospitals",
+            "column",
+            "hospital",
+        )
+        assert (hospitals.model.name, hospitals.rounds, hospitals.privacy.q, hospitals.data.fraction) == (
+            "linear",
+            100,
+            0.2,
+            1.0,
+        )
+        assert (hospitals.privacy.epsilon, hospitals.privacy.delta, hospitals.privacy.sigma) == (3.52, 1e-5, None)
+    assert settings("fair", "term", "17 hospitals of Arizona", SMOKE).data.source == "digits"
+    domains = settings("fair", "mrmtl", "6 domains of digits (MLP, 30 % of the records)", SCALES["brief"])
+    assert (domains.data.column, domains.data.fraction, domains.model.name) == ("domain", 0.3, "mlp")
+
+
+def test_a_methods_own_setting_is_tuned_beside_its_step_size(tmp_path, monkeypatch):
+    from fedfdp.experiments import methods
+
+    file = tmp_path / "tuned.toml"
+    file.write_text("[private.mnist]\nfedavg = 8.0\nterm = { lr = 2.0, t = 5.0 }\n[private-brief.mnist]\nfedavg = 64.0")
+    monkeypatch.setattr(methods, "TUNED", file)
+    found = tuned_lr("term", "mnist", private=True)
+    assert (found.lr, found.own, found.tuned_for) == (2.0, {"t": 5.0}, "term")
+    lent = tuned_lr("term", "mnist", private=True, scale="brief")  # a scale's own section counts alone for its data set
+    assert (lent.lr, lent.own, lent.tuned_for) == (64.0, {}, "fedavg")
+    config = settings("fair", "term", "MNIST")
+    assert (config.algorithm.lr, config.algorithm.t) == (2.0, 5.0)
+    tried = narrowed(find("tune-fair"), datasets=["nyc-flights"], methods=["term", "local"])
+    assert [(row.key, row.at(8.0)) for row in tried.rows] == [
+        ("term-0.5", {"algorithm.lr": 8.0, "algorithm.t": 0.5}),
+        ("term-2", {"algorithm.lr": 8.0, "algorithm.t": 2.0}),
+        ("term-5", {"algorithm.lr": 8.0, "algorithm.t": 5.0}),
+        ("local", {"algorithm.lr": 8.0}),
+    ]
 
 
 def test_unknown_names_are_one_clear_line():

@@ -6,6 +6,7 @@ import pytest
 
 from fedfdp.fairness.metrics import METRICS, Metric, number, register, shown, told, values_task
 from fedfdp.fairness.metrics.answers import OF_ANSWERS
+from fedfdp.fairness.metrics.groups import GROUPS
 from fedfdp.fairness.metrics.outputs import FUNCTIONS
 from fedfdp.fairness.metrics.results import COMPUTED
 
@@ -20,7 +21,8 @@ def test_what_is_shown_where():
     assert names("line", "regression") == ["loss", "rmse", "worst_loss", "psi"]
     spread, alone = ["psi", "psi_train"], ["alone_accuracy", "better_alone"]
     well = ["accuracy", *of_tasks, "baseline_accuracy", "balanced_accuracy", "auc"]
-    assert names("result", "classification") == [*well, "worst_accuracy", *spread, *alone]
+    groups = ["parity_gap", "opportunity_gap"]  # the same
+    assert names("result", "classification") == [*well, *groups, "worst_accuracy", *spread, *alone]
     numbers = ["loss", "rmse", "baseline_rmse", "mae", "r2", "worst_loss", *spread]
     assert names("result", "regression") == [*numbers, "alone_rmse", "better_alone_rmse"]
     facts = ["epsilon", "rounds", "seconds"]
@@ -42,12 +44,12 @@ def test_every_declaration_is_whole():
         assert metric.title
         assert metric.about
         assert metric.stands_for is None or metric.stands_for in METRICS
-        assert metric.needs is None or METRICS[metric.needs].by_client
+        assert metric.needs in (None, GROUPS) or METRICS[metric.needs].by_client
         assert metric.interval is None or set(metric.interval) <= set(METRICS)
 
 
 def test_names_are_not_given_twice():
-    for taken in ("accuracy", "clients", "round", "classes"):
+    for taken in ("accuracy", "clients", "round", "classes", "groups"):
         with pytest.raises(ValueError, match=f"metric '{taken}' is declared already"):
             register(Metric(taken, "again", "number", "a second one"))
 

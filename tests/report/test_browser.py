@@ -274,6 +274,21 @@ def test_classes_have_their_names_and_intervals_are_drawn(page, write_run):
         assert b.js("document.documentElement.scrollWidth") <= width
 
 
+def test_groups_are_compared_and_each_client_has_its_gaps(page, write_run):
+    groups = {"column": "sex", "favourable": "<b>yes", "names": ["f", "<i>m"], "records": [4, 6]}
+    groups |= {"favourable_records": [3, 0], "accuracy": [0.5, 0.8], "given": [0.75, 0.25], "recognised": [0.6, None]}
+    path = write_run(names=["a", "b"], result={"groups": groups, "parity_gap": 0.5, "opportunity_gap": None})
+    lines = history(path)
+    lines[-1]["clients"] |= {"parity_gap": [0.125, None], "opportunity_gap": [None, None]}
+    (path / "metrics.jsonl").write_text("\n".join(json.dumps(entry) for entry in lines))
+    b = page(path)
+    caption = "Groups of sex, all test records, run"
+    assert texts(b, table(caption), "tbody th") == ["f", "<i>m"]
+    assert texts(b, table(caption), "tbody td")[:5] == ["4", "50.00\xa0%", "75.00\xa0%", "3", "60.00\xa0%"]
+    assert texts(b, table("Gaps between groups at each client, run"), "tbody td") == ["12.50\xa0%", "–", "–", "–"]
+    assert "differs by 50.0 % (demographic parity)" in b.js("document.querySelector('#groups').textContent")
+
+
 def test_the_comparison_is_of_the_right_numbers(page, write_run):
     runs = [
         write_run(f"s{i}", seed=i, result={"accuracy": a, "psi": p})

@@ -164,3 +164,23 @@ def test_the_hash_of_the_records_is_not_shown(write_run):
     run = write_run(settings={"data": {"source": "holders.csv", "content": "c0ffee"}})
     assert facts(run)["runs"][0]["settings"]["data.source"] == "holders.csv"
     assert "c0ffee" not in str(facts(run))
+
+
+def test_groups_have_their_rates_and_each_clients_gaps(write_run):
+    groups = {
+        "column": "sex",
+        "favourable": "yes",
+        "names": ["f", "m"],
+        "records": [4, 6],
+        "favourable_records": [3, 3],
+    }
+    groups |= {"accuracy": [0.5, 0.8], "given": [0.75, 0.25], "recognised": [0.6, None]}
+    path = write_run(result={"groups": groups, "parity_gap": 0.5, "opportunity_gap": None})
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    lines[-1]["clients"] |= {"parity_gap": [0.1, 0.2, None, 0.4], "opportunity_gap": [None] * 4}
+    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = facts(path)["runs"][0]["by_group"]
+    assert {name: found[name] for name in groups} == groups
+    assert (found["parity_gap"], found["opportunity_gap"]) == (0.5, None)
+    assert found["clients"] == {"parity_gap": [0.1, 0.2, None, 0.4], "opportunity_gap": [None] * 4}
+    assert facts(write_run("plain"))["runs"][0]["by_group"] is None

@@ -52,7 +52,11 @@ class Together:
         """w + Σ ω_i u_i, the sum being brought to a length if one is given."""
         own = self.length(omega)
         scale = 1.0 if length is None or not own else length / own
-        total = w.zeros_like(weights)
+        return w.add(weights, self.mixture(weights, omega, scale=scale))
+
+    def mixture(self, like: Weights, omega: Numbers, *, scale: float = 1.0) -> Weights:
+        """Σ ω_i u_i"""
+        total = w.zeros_like(like)
         for update, factor in zip(self.updates, omega.tolist(), strict=True):
             w.add_(total, update, scale=scale * factor)
-        return w.add(weights, total)
+        return total

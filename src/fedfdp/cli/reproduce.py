@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from fedfdp.experiments.results import Results
-    from fedfdp.experiments.specs import Experiment
+    from fedfdp.experiments.shapes import Experiment
 
 
 def reproduce(
@@ -25,7 +26,7 @@ def reproduce(
     methods: Annotated[str | None, typer.Option(help="Only these rows, separated by commas.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 0, 1, …, each with its own partition.")] = 1,
     scale: Annotated[
-        str, typer.Option(help="smoke (seconds), small, laptop (minutes per run), paper (as in the paper).")
+        str, typer.Option(help="smoke (seconds), small, brief, laptop (minutes per run), paper (as in the paper).")
     ] = "small",
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once; one per core if left out.")] = None,
     ray: Annotated[
@@ -55,7 +56,8 @@ def reproduce(
         return
     rows = [part.strip() for part in methods.split(",")] if methods else []
     experiment = runner.narrowed(specs.find(name), datasets=dataset or [], methods=rows)
-    results = _run(experiment, scale, out, seeds=seeds, jobs=jobs, ray=ray, log=log)
+    run = partial(_run, scale_name=scale, out=out, seeds=seeds, jobs=jobs, ray=ray, log=log)
+    results = tuning.in_turn(experiment, run) if name.startswith("tune") else run(experiment)
     if save is not None:
         from fedfdp.experiments.figures import draw
 
@@ -73,9 +75,9 @@ def reproduce(
 
 def _run(
     experiment: "Experiment",
+    *,
     scale_name: str,
     out: Path,
-    *,
     seeds: int,
     jobs: int | None,
     ray: str | None,

@@ -30,6 +30,8 @@ def show_result(console: Console, summary: Mapping[str, Any], measured: Mapping[
         _print(console, f"may be poisoned: {_short(name)}: {why}")
     if classes := summary.get("classes"):
         _print(console, by_class(classes))
+    if groups := summary.get("groups"):
+        _print(console, by_group(groups))
     _print(console, by_client(measured, names))
 
 
@@ -89,6 +91,22 @@ def by_class(classes: Mapping[str, Any]) -> str:
     ]
     title = "records of each class (rows) by the model's answer (columns)"
     return "\n".join(["recall by class", *bars, title, f"  {'':<{width}}  {head}", *body])
+
+
+def by_group(groups: Mapping[str, Any]) -> str:
+    """How often each group gets the favourable class, and among the records that are of it."""
+    names = [_short(name) for name in groups["names"]]
+    width = max(map(len, names))
+    rows = zip(
+        names, groups["given"], groups["records"], groups["recognised"], groups["favourable_records"], strict=True
+    )
+    lines = [
+        f"  {name:<{width}}  {given:6.1%} of {records:,}"
+        + ("" if recognised is None else f"; {recognised:6.1%} of the {favourable:,} that are")
+        for name, given, records, recognised, favourable in rows
+        if given is not None
+    ]
+    return "\n".join([f"given {groups['favourable']!r}, by {groups['column']}", *lines])
 
 
 def by_client(measured: Mapping[str, Sequence[float | None]], names: Sequence[str] | None, most: int = 20) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedfdp.core.errors import SettingError, nearest
 from fedfdp.core.trees import Inputs
+from fedfdp.fairness.metrics.groups import Groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +23,7 @@ class Dataset:
     official_train: int | None = None  # so many come first: the published training part
     columns: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)  # what else is known of each record
     class_names: tuple[str, ...] = ()  # in the order of the class numbers; none: the numbers themselves are shown
+    groups: Groups | None = None  # of each record, where a column for them was asked for
 
     def __len__(self) -> int:
         return len(self.y)
@@ -29,12 +31,13 @@ class Dataset:
     def subset(self, kept: NDArray[np.int64]) -> "Dataset":
         """A dataset of these records alone; the published split no longer applies."""
         columns = {name: np.asarray(values)[kept] for name, values in self.columns.items()}
-        return replace(self, x=self.x[kept], y=self.y[kept], official_train=None, columns=columns)
+        groups = None if self.groups is None else self.groups.at(kept)
+        return replace(self, x=self.x[kept], y=self.y[kept], official_train=None, columns=columns, groups=groups)
 
-    def column(self, name: str) -> NDArray[np.generic]:
-        """A column's values; `label` is always one of them."""
+    def column(self, name: str, setting: str = "column") -> NDArray[np.generic]:
+        """A column's values; `label` is always one of them. `setting` is what asked for it, for the error."""
         if name in self.columns:
             return np.asarray(self.columns[name])
         if name == "label":
             return self.y.numpy()
-        raise SettingError("column", name, f"{self.name} has no such column", nearest(name, [*self.columns, "label"]))
+        raise SettingError(setting, name, f"{self.name} has no such column", nearest(name, [*self.columns, "label"]))

@@ -21,6 +21,7 @@ from fedfdp.data.dataset import Dataset
 from fedfdp.data.from_arrays import as_inputs, as_targets, check_records, numbered, pairs_of, persons_of
 from fedfdp.data.partition import How, deal
 from fedfdp.data.split import PARTITION, SPLIT, split, stream, subsample
+from fedfdp.fairness.metrics.groups import Groups
 from fedfdp.models.tasks import Task, find_task, task_for
 from fedfdp.privacy.accounting import Event
 
@@ -42,6 +43,7 @@ class Federation:
     class_names: tuple[str, ...] = ()  # in the order of the class numbers; none: the numbers themselves are shown
     target: tuple[float, float] | None = None  # of a regression: the range that the targets were scaled from to [−1, 1]
     declared: str | Task = ""  # what the targets are; "": one class each, or numbers
+    groups: Groups | None = None  # of each record: how the model's answers for them compare is measured at the test
 
     def __post_init__(self) -> None:
         train, test = self.held("train"), self.held("test")
@@ -205,7 +207,7 @@ class Federation:
         rng = stream(seed, SPLIT)
         parts = [split(index, test_fraction, rng) for index in indices]
         dealt = cls.over(dataset.x, dataset.y, dataset.classes, dataset.name, names, parts)
-        return replace(dealt, class_names=dataset.class_names)
+        return replace(dealt, class_names=dataset.class_names, groups=dataset.groups)
 
     @classmethod
     def from_clients(

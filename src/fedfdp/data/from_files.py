@@ -119,7 +119,8 @@ def federation_of_records(
         parts.append((torch.from_numpy(own[~marked]), torch.from_numpy(own[marked])))
     x, y, unit = records.x, records.y, records.unit
     whose, task = records.unit_name, records.task
-    return Federation.over(x, y, records.classes, records.name, names, parts, unit=unit, unit_name=whose, task=task)
+    made = Federation.over(x, y, records.classes, records.name, names, parts, unit=unit, unit_name=whose, task=task)
+    return replace(made, groups=records.groups)
 
 
 def _first_records(unit: NDArray[np.int64], kept: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

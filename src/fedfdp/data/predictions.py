@@ -54,7 +54,7 @@ def read_inputs(facts: Facts, source: str, path: str | Path, *, progress: Say | 
     if named(source):
         known = find(source)
         if isinstance(known, Table):
-            return read.read_inputs(known.facts, path, progress=progress)
+            return read.read_inputs(known.read_as(facts), path, progress=progress)
         if path.is_file() and path.suffix.lower() not in ARRAYS:
             shape = "×".join(map(str, known.shape))
             raise DataError(

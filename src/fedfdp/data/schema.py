@@ -8,7 +8,18 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from fedfdp.core.errors import DataError, SettingError, nearest, require
-from fedfdp.data.columns import PRIVATE, Column, Numeric, Range, Words, column_of, range_of, text_of, words_in
+from fedfdp.data.columns import (
+    PRIVATE,
+    Categorical,
+    Column,
+    Numeric,
+    Range,
+    Words,
+    column_of,
+    range_of,
+    text_of,
+    words_in,
+)
 from fedfdp.models.tasks import Task, find_task
 from fedfdp.privacy.accounting import Event
 
@@ -52,6 +63,9 @@ class Facts:
     decimal: Literal[".", ","] | None = None  # the mark before the decimals in a text file; None: judged by the file
     task: str | None = None  # what the label is, if neither one class nor a number: multi-label, tokens, language, …
     inputs: tuple[str, ...] | None = None  # of an archive: the arrays that a model takes, by the names of its arguments
+    group: str | None = None  # a column of categories, as sex: at the test its groups are compared with each other
+    group_input: bool | None = None  # whether the model takes that column too; None: yes
+    favourable: str | int | bool | None = None  # the class that is good to get, for `group`; None: the last one
     unchecked: tuple[str, ...] | None = None  # columns whose facts were read from these records, which no ε covers
 
     def __post_init__(self) -> None:
@@ -71,6 +85,9 @@ class Facts:
             range_of("data.target", self.target)
         if self.range is not None:
             range_of("data.range", self.range)
+        for name in ("group_input", "favourable") if self.group is None else ():
+            given = getattr(self, name)
+            require(given is None, f"data.{name}", given, "goes together with data.group", "set data.group too")
         self._columns()
         if len(texts := [name for name, spec in (self.columns or {}).items() if words_in(name, spec)]) > 1:
             raise SettingError(f"data.columns.{texts[1]}", "text", "a record has one text", "join them beforehand")
@@ -86,6 +103,11 @@ class Facts:
     def _columns(self) -> list[Column]:
         given = (self.columns or {}).items()
         return [column_of(name, spec) for name, spec in given if words_in(name, spec) is None]
+
+    @property
+    def categories(self) -> list[Categorical]:
+        """The columns of categories."""
+        return [column for column in self._columns() if isinstance(column, Categorical)]
 
     @property
     def words(self) -> Words | None:
@@ -116,6 +138,30 @@ def class_names(facts: Facts) -> tuple[str, ...]:
     return tuple(map(text_of, known))
 
 
+def group_of(facts: Facts) -> Categorical | None:
+    """The column whose groups are compared, where one is declared."""
+    if facts.group is None:
+        return None
+    declared = {column.name: column for column in facts.categories}
+    if facts.group not in declared:
+        known = nearest(facts.group, declared) if declared else "none is declared"
+        fix = "list its categories in [data.columns]; data.group_input = false keeps it out of the model"
+        raise SettingError("data.group", facts.group, f"no such column with categories; {known}", fix)
+    return declared[facts.group]
+
+
+def favourable_of(facts: Facts, names: tuple[str, ...]) -> int:
+    """The number of the class that is good to get, among classes of these names."""
+    if not names:
+        allowed = "groups are compared by how often they get a class, and there are none here"
+        raise SettingError("data.group", facts.group, allowed, "leave it out")
+    if facts.favourable is None:
+        return len(names) - 1
+    if (wanted := text_of(facts.favourable)) not in names:
+        raise SettingError("data.favourable", facts.favourable, f"no such class; {nearest(wanted, names)}")
+    return names.index(wanted)
+
+
 def columns_of(facts: Facts, names: list[str], file: str, *, trained: bool = False) -> list[Column]:
     """The inputs among a file's columns, in the order of the config. Every column of the file must be named there.
 
@@ -126,11 +172,14 @@ def columns_of(facts: Facts, names: list[str], file: str, *, trained: bool = Fal
     if facts.label is not None and facts.label in given:
         allowed = "it is data.label: as an input it would give away the answer"
         raise SettingError(f"data.columns.{facts.label}", given[facts.label], allowed, "leave it out of [data.columns]")
-    named = {column for column in (facts.holder, facts.label, facts.test, facts.unit) if column is not None}
+    held_out = facts.group if facts.group_input is False else None
+    named = {name for name in (facts.holder, facts.label, facts.test, facts.unit, held_out) if name is not None}
     aside = named | set(facts.ignore or ()) | set(given)
     found: list[Column] = []
     taken: set[str] = set()
     for entry, spec in given.items():
+        if entry == held_out:
+            continue
         matching = sorted(name for name in known - aside - taken if fnmatchcase(name, entry))
         if entry not in known and not matching:
             why = "which the model takes" if trained else "as data.columns says"

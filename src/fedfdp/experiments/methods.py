@@ -10,6 +10,18 @@ from fedfdp.runs.layers import Settings, layered
 
 TUNED = Path(__file__).parent / "tuned.toml"
 PAPER_PRESET, OUR_PRESET = "paper-mnist", "default"
+OWN = {
+    "afl": ("mixture_rate", (0.001, 0.01, 0.1)),
+    "term": ("t", (0.5, 2.0, 5.0)),
+    "propfair": ("baseline", (3.0, 5.0, 10.0)),
+    "semivred": ("beta", (0.5, 2.0, 5.0)),
+    "fedmgda": ("distance", (0.1, 0.5, 1.0)),
+    "fedfv": ("keep", (0.0, 0.1, 0.5)),
+    "qffl": ("q_f", (0.1, 1.0, 2.0)),
+    "fedfdp": ("server_lam", (1.0, 2.5, 5.0)),
+    "mrmtl": ("lam", (0.001, 0.01, 0.1)),
+    "ditto": ("lam", (0.001, 0.01, 0.1)),
+}
 
 
 @dataclass(frozen=True)
@@ -22,6 +34,7 @@ class Method:
     same_as: str | None = None
     baseline: bool = True
     privacy: dict[str, object] = field(default_factory=dict)  # what the method asks of the accounting
+    own: tuple[str, tuple[float, ...]] | None = None  # its setting that is tuned beside η, and what is tried
 
     @property
     def runs_as(self) -> str:
@@ -48,7 +61,14 @@ def fair_methods() -> dict[str, Method]:
     """The fair rules and personal models beside FedAvg, q-FFL and ours; each with the settings of its defaults."""
     rules = {"afl": "AFL", "term": "TERM", "propfair": "PropFair", "semivred": "Semi-VRed"}
     rules |= {"fedmgda": "FedMGDA+", "fedfv": "FedFV", "local": "alone", "mrmtl": "MR-MTL", "ditto": "Ditto"}
-    return _by_key(*(Method(name, label, {"name": name}) for name, label in rules.items()))
+    return _by_key(*(Method(name, label, {"name": name}, own=OWN.get(name)) for name, label in rules.items()))
+
+
+@cache
+def compared_methods() -> dict[str, Method]:
+    """FedAvg, q-FFL and ours beside them, each with what is tuned of its own."""
+    usual = {key: replace(private_methods()[key], own=OWN.get(key)) for key in ("fedavg", "qffl", "fedfdp")}
+    return {"fedavg": usual["fedavg"], "qffl": usual["qffl"], **fair_methods(), "fedfdp": usual["fedfdp"]}
 
 
 def methods_of(*, private: bool) -> dict[str, Method]:
@@ -83,21 +103,23 @@ class StepSize:
     lr: float
     tuned_on: str
     tuned_for: str
+    own: dict[str, float] = field(default_factory=dict)  # what else was tuned of this method
 
 
 def tuned_lr(method: str, dataset: str, *, private: bool, scale: str = "small") -> StepSize:
     """The method's own best η on the data set; where it was not tuned there, on the nearest one that it was.
 
-    A method that was tuned nowhere takes FedAvg's. At the scale `laptop` models are others than at the rest, and so
-    are step sizes.
+    A method that was tuned nowhere takes FedAvg's. At a scale with a section of its own, the data sets there take its.
     """
     kind = "private" if private else "nonprivate"
-    tables = _tables(TUNED)[f"{kind}-laptop" if scale == "laptop" else kind]
+    tables = {**_tables(TUNED)[kind], **_tables(TUNED).get(f"{kind}-{scale}", {})}
     order = [dataset, *(("fashion-mnist", "mnist") if dataset == "cifar10" else ("mnist",))]
     for key in (method, "fedavg"):
         for tuned_on in order:
             if key in tables.get(tuned_on, {}):
-                return StepSize(float(tables[tuned_on][key]), tuned_on, key)
+                found = tables[tuned_on][key]
+                own = dict(found) if isinstance(found, dict) else {"lr": float(found)}
+                return StepSize(own.pop("lr"), tuned_on, key, own if key == method else {})
     raise RunError(f"{TUNED.name} has no step size for fedavg on any of {', '.join(order)}")
 
 

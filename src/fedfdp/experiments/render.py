@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fedfdp.experiments.paper import Printed, printed
 from fedfdp.experiments.results import Cell, Claim, Results, Statistic, claims
-from fedfdp.experiments.specs import Column
+from fedfdp.experiments.shapes import Column
 from fedfdp.fairness.metrics import METRICS
 
 
@@ -84,7 +84,8 @@ def _table_block(results: Results, column: Column) -> Block:
     paper, private = printed(results.experiment.name), results.experiment.private
     first = "ε at target" if column.target else "accuracy %"
     headers = ["method", first, "Ψ test", "Ψ train", "worst client %"]
-    headers += (["Ψ local"] if private else []) + [f"paper: {'ε' if column.target else 'acc. %'}", "paper: Ψ"]
+    headers += ["Ψ local"] if private else []
+    headers += [f"paper: {'ε' if column.target else 'acc. %'}", "paper: Ψ"] if paper else []
     headers += ["η", "rounds"] + (["ε"] if private and not column.target else []) + ["config"]
     if column.target:
         headers.remove("Ψ train")
@@ -97,11 +98,18 @@ def _table_block(results: Results, column: Column) -> Block:
         row += [] if column.target else [_marked(results, cell, "psi_train")]
         row.append(_marked(results, cell, "worst_accuracy"))
         row += [statistic(cell.of("psi_local"), "psi")] if private else []
-        row += [*_paper(paper.get((cell.row.key, column.label))), f"{cell.runs[0].lr:g}", _rounds(cell)]
+        row += _paper(paper.get((cell.row.key, column.label))) if paper else []
+        row += [_settings(cell), _rounds(cell)]
         row += [_budget(cell)] if private and not column.target else []
         row.append(cell.runs[0].config)
         rows.append((*row, *([_few(results.worse_off(cell))] if compared else [])))
     return Block(column.label, tuple(headers), tuple(rows))
+
+
+def _settings(cell: Cell) -> str:
+    """η, and the method's own setting where it was tuned too."""
+    run = cell.runs[0]
+    return ", ".join([f"{run.lr:g}", *(f"{name} = {value:g}" for name, value in run.own.items())])
 
 
 def _few(found: Statistic | None) -> str:

@@ -2,12 +2,12 @@
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from fedfdp.experiments.methods import methods_of
 from fedfdp.experiments.paper import CLAIMS, CONTRADICTIONS, printed
-from fedfdp.experiments.scales import Scale
-from fedfdp.experiments.specs import Column, Experiment, Row
+from fedfdp.experiments.scales import NATURAL, Scale
+from fedfdp.experiments.shapes import Column, Experiment, Row
 
 ALONE = "local"  # the method in which every client trains by itself
 
@@ -29,6 +29,7 @@ class Found:
     worst_accuracy: float | None
     seconds: float
     tuned_for: str = ""  # the method that η was tuned for
+    own: dict[str, float] = field(default_factory=dict)  # the method's own setting, where it was tuned too
     by_client: tuple[float | None, ...] = ()  # the accuracy of each client
 
 
@@ -88,7 +89,8 @@ class Results:
     def notes(self) -> list[str]:
         """What to know beside the numbers: how the setting differs from the paper's, and where the paper disagrees."""
         name, private = self.experiment.name, self.experiment.private
-        notes = [f"scale {self.scale.name}: {self.scale.description}"]
+        natural = [cell.column.dataset in NATURAL and bool(self.scale.presets) for cell in self.cells]
+        notes = [] if all(natural) else [f"scale {self.scale.name}: {self.scale.description}"]
         if private:
             notes.append("every loss upload is paid for; ε by PLD (ALI-DPFL: a Rényi filter), per record, δ = 1e-5")
             notes.append(
@@ -99,7 +101,9 @@ class Results:
         if same:
             labels = " and ".join(dict.fromkeys(method.label for method in same))
             notes.append(f"with one local step per round and everyone taking part {labels} are FedAvg: the same runs")
-        if self.scale.presets is not None and private:
+        if any(natural):
+            notes.append("holders by nature: data, model, q, C and rounds are those of the data set's preset")
+        if self.scale.name in ("laptop", "brief") and private:
             notes.append("η chosen on seed 100 and its partition; tuned.toml says which were tried for each method")
         elif not self.experiment.name.startswith("tune"):
             notes.append(
@@ -175,9 +179,13 @@ class Claim:
 
 
 def claims(results: Results) -> list[Claim]:
-    """For tables, at a scale that allows a judgement. Best Ψ and best accuracy may be of two different baselines."""
+    """For the paper's tables, at a scale that allows a judgement.
+
+    Best Ψ and best accuracy may be of two different baselines.
+    """
     methods = methods_of(private=results.experiment.private)
-    if results.experiment.targets or results.experiment.x_label or results.scale.name == "smoke":
+    experiment = results.experiment
+    if experiment.targets or experiment.x_label or results.scale.name == "smoke" or not printed(experiment.name):
         return []
     found = []
     for column in results.columns:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from fedfdp.core.errors import RunError, SettingError, nearest
 from fedfdp.experiments.methods import Method, StepSize, methods_of, tuned_lr
 from fedfdp.experiments.results import Cell, Found, Results
-from fedfdp.experiments.scales import Scale
-from fedfdp.experiments.specs import Changes, Column, Experiment, Row
+from fedfdp.experiments.scales import NATURAL, Scale
+from fedfdp.experiments.shapes import Changes, Column, Experiment, Row
 from fedfdp.runs import config as configs
 from fedfdp.runs.config import Config
 from fedfdp.runs.layers import Settings, layered
@@ -33,15 +33,14 @@ def narrowed(experiment: Experiment, *, datasets: Sequence[str] = (), methods: S
     """Only these data sets' columns and these rows."""
     for name, given, known in (
         ("--dataset", datasets, [c.dataset for c in experiment.columns]),
-        ("--methods", methods, [r.key for r in experiment.rows]),
+        ("--methods", methods, [key for r in experiment.rows for key in (r.key, r.method)]),
     ):
         for value in given:
             if value not in known:
                 raise SettingError(name, value, nearest(value, set(known)))
     columns = tuple(c for c in experiment.columns if not datasets or c.dataset in datasets)
-    return replace(
-        experiment, columns=columns, rows=tuple(r for r in experiment.rows if not methods or r.key in methods)
-    )
+    rows = tuple(r for r in experiment.rows if not methods or r.key in methods or r.method in methods)
+    return replace(experiment, columns=columns, rows=rows)
 
 
 def open_config(experiment: Experiment, row: Row, column: Column, scale: Scale, seed: int) -> tuple[Config, StepSize]:
@@ -64,9 +63,9 @@ def open_config(experiment: Experiment, row: Row, column: Column, scale: Scale, 
     else:
         values["rounds"] = max(1, round(scale.plain_rounds * experiment.rounds_share))
     changes = {**column.settings, **row.at(column.x)}
-    if scale.presets is not None:
+    if column.dataset in scale.presets:
         _as_preset(values, layered(scale.presets[column.dataset]), method, changes, keeps_sigma=experiment.keeps_sigma)
-    values["algorithm"]["lr"] = tuned.lr * row.step(column.x)
+    values["algorithm"] |= {**tuned.own, "lr": tuned.lr * row.step(column.x)}
     for name, value in changes.items():
         section, _, setting = name.partition(".")
         values[section] = {**values[section], setting: value}
@@ -79,11 +78,11 @@ def open_config(experiment: Experiment, row: Row, column: Column, scale: Scale, 
 
 
 def _as_preset(values: Settings, preset: Settings, method: Method, changes: Changes, *, keeps_sigma: bool) -> None:
-    """Takes features, model, q, σ and rounds from a preset; of FedFDP ours, how it is fair as well.
+    """Takes data, features, model, q, σ and rounds from a preset; of FedFDP ours, how it is fair as well.
 
     σ is the least that ε allows for the preset's rounds, except where σ is the question, or the method sets it.
     """
-    values.update({name: preset[name] for name in ("features", "model") if name in preset})
+    values.update({name: preset[name] for name in ("data", "features", "model") if name in preset})
     if method.key == "fedfdp":
         values["algorithm"] = {**values["algorithm"], **{k: v for k, v in preset["algorithm"].items() if k != "name"}}
     if "privacy" not in values:
@@ -105,6 +104,8 @@ def config_of(experiment: Experiment, row: Row, column: Column, scale: Scale, se
     whole = config.resolved()
     assert whole.rounds is not None
     rounds, most = whole.rounds, scale.most_private_rounds
+    if config.data.source in NATURAL:  # as their presets say
+        most = None
     if whole.privacy is not None:
         if most and rounds > most and (scale.cut or not experiment.keeps_sigma):
             rounds = most
@@ -171,6 +172,7 @@ def read(store: Store, planned: Planned) -> Found:
         rounds=seen["round"] if "round" in seen else summary["rounds"],
         epsilon=seen.get("epsilon"),
         lr=planned.step.lr,
+        own=planned.step.own,
         tuned_on=planned.step.tuned_on,
         tuned_for=planned.step.tuned_for,
         **{name: seen.get(name) for name in ("accuracy", "psi", "psi_train", "psi_local", "worst_accuracy")},

@@ -1,8 +1,12 @@
 """How large an experiment is: seconds for tests, minutes per run, or as in the paper. ε is never scaled."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from fedfdp.core.errors import SettingError, nearest
+
+# Data sets with holders by nature: at every scale they are as their presets say.
+SILOS = ("arizona-hospitals", "nyc-flights", "tennessee-schools", "us-unemployment", "palmer-penguins")
+NATURAL = (*SILOS, "domain-digits")
 
 
 @dataclass(frozen=True)
@@ -20,8 +24,20 @@ class Scale:
     source: str | None = None  # one data set instead of all
     clients: dict[int, int] | None = None  # how many take the place of the paper's 10, 20, 50
     most_evaluations: int | None = None  # of a run, where they would cost as much as its rounds
-    presets: dict[str, str] | None = None  # by data set, the preset that says features, model, q, σ and rounds
+    # By data set, the preset that says data, features, model, q, σ and rounds.
+    presets: dict[str, str] = field(default_factory=lambda: {name: name for name in NATURAL})
 
+
+_LAPTOP = Scale(
+    "laptop",
+    "all records; a linear model on the scattering transform, which is learnt from nothing, in place of the "
+    "paper's CNN; q, C and rounds of the data set's preset, with the least σ that ε allows for them",
+    model="linear",
+    fraction=1.0,
+    plain_rounds=20,
+    most_evaluations=4,
+    presets={"mnist": "mnist", "fashion-mnist": "fashion", "cifar10": "cifar10", **{name: name for name in NATURAL}},
+)
 
 SCALES = {
     scale.name: scale
@@ -36,6 +52,7 @@ SCALES = {
             cut=True,
             source="digits",
             clients={10: 4, 20: 5, 50: 6},
+            presets={},
         ),
         Scale(
             "small",
@@ -48,15 +65,12 @@ SCALES = {
             most_private_rounds=300,
             most_epsilon=3.52,
         ),
-        Scale(
-            "laptop",
-            "all records; a linear model on the scattering transform, which is learnt from nothing, in place of the "
-            "paper's CNN; q, C and rounds of the data set's preset, with the least σ that ε allows for them",
-            model="linear",
-            fraction=1.0,
-            plain_rounds=20,
-            most_evaluations=4,
-            presets={"mnist": "mnist", "fashion-mnist": "fashion", "cifar10": "cifar10"},
+        _LAPTOP,
+        replace(
+            _LAPTOP,
+            name="brief",
+            description=f"as `laptop`, but at most 80 rounds where that has 200: {_LAPTOP.description}",
+            most_private_rounds=80,
         ),
         Scale(
             "paper",

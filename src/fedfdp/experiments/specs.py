@@ -1,69 +1,14 @@
 """The paper's experiments as data: rows, columns, and the setting that each of them changes. Nothing is run here."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from fedfdp.core.errors import SettingError, nearest
-from fedfdp.experiments.methods import Method, fair_methods, methods_of, plain_methods, private_methods
+from fedfdp.experiments.fair import fair
+from fedfdp.experiments.methods import Method, plain_methods, private_methods
 from fedfdp.experiments.paper import CIFAR, FASHION, MNIST
+from fedfdp.experiments.shapes import DATASET_LABELS, TUNING_SEED, Changes, Column, Experiment, Row, at_rate, datasets
 
-DATASET_LABELS = {MNIST: "MNIST", FASHION: "FashionMNIST", CIFAR: "CIFAR10"}
 PRIVATE_GRID, PLAIN_GRID = (2.0, 4.0, 8.0, 16.0, 32.0), (0.1, 0.3, 1.0)
-TUNING_SEED = 100
-
-Changes = dict[str, float | str]  # values by section.setting
-
-
-def _nothing(x: float) -> Changes:
-    return {}
-
-
-def _once(x: float) -> float:
-    return 1.0
-
-
-@dataclass(frozen=True)
-class Row:
-    """A method, or one curve of a figure: `at` gives the settings at a value of x, `step` the factor on η there."""
-
-    key: str
-    label: str
-    method: str
-    at: Callable[[float], Changes] = _nothing
-    step: Callable[[float], float] = _once
-
-
-@dataclass(frozen=True)
-class Column:
-    """A data set with its settings. With `target`, a run is read when it first reaches that accuracy."""
-
-    label: str
-    dataset: str
-    settings: Changes = field(default_factory=dict)
-    x: float = 0.0
-    target: float | None = None
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A table or a figure. `evaluations`: of each run; `keeps_sigma`: σ is part of the question."""
-
-    name: str
-    title: str
-    rows: tuple[Row, ...]
-    columns: tuple[Column, ...]
-    private: bool = True
-    x_label: str | None = None
-    log_x: bool = False
-    evaluations: int = 15
-    keeps_sigma: bool = False
-    rounds_share: float = 1.0
-    most_rounds: int | None = None
-    seeds: tuple[int, ...] | None = None  # None: 0, 1, …, as many as asked for
-
-    @property
-    def targets(self) -> bool:
-        return any(column.target is not None for column in self.columns)
 
 
 def _private_rows() -> tuple[Row, ...]:
@@ -72,16 +17,6 @@ def _private_rows() -> tuple[Row, ...]:
 
 def _plain_rows() -> tuple[Row, ...]:
     return tuple(Row(m.key, m.label, m.key) for m in plain_methods().values())
-
-
-def _fair_rows(private: bool) -> tuple[Row, ...]:
-    """FedAvg, the rules that weigh updates by losses or by each other, and ours."""
-    known = methods_of(private=private)
-    return tuple(Row(key, known[key].label, key) for key in ("fedavg", "qffl", *fair_methods(), "fedfdp"))
-
-
-def _datasets() -> tuple[Column, ...]:
-    return tuple(Column(label, dataset) for dataset, label in DATASET_LABELS.items())
 
 
 def _robustness() -> tuple[Column, ...]:
@@ -104,11 +39,14 @@ def _targets() -> tuple[Column, ...]:
 
 
 def _over(
-    values: tuple[float, ...], symbol: str, datasets: tuple[str, ...] = (MNIST, FASHION), **settings: float
+    values: tuple[float, ...],
+    symbol: str,
+    datasets: tuple[str, ...] = (MNIST, FASHION),
+    settings: Changes | None = None,
 ) -> tuple[Column, ...]:
     """A column for each x on every data set: the paper's figures have two."""
     return tuple(
-        Column(f"{DATASET_LABELS[dataset]}, {symbol} = {x:g}", dataset, dict(settings), x=x)
+        Column(f"{DATASET_LABELS[dataset]}, {symbol} = {x:g}", dataset, dict(settings or {}), x=x)
         for dataset in datasets
         for x in values
     )
@@ -153,7 +91,7 @@ def _tuning(kind: str, methods: dict[str, Method], *, private: bool) -> Experime
     return Experiment(
         f"tune-{kind}",
         f"Step sizes, {kind}: seed {TUNING_SEED} and its partition, half of the rounds",
-        tuple(Row(m.key, m.label, m.key, at=lambda x: {"algorithm.lr": x}) for m in methods.values() if not m.same_as),
+        tuple(Row(m.key, m.label, m.key, at=at_rate) for m in methods.values() if not m.same_as),
         tuple(Column(f"{DATASET_LABELS[d]}, η = {x:g}", d, x=x) for d in DATASET_LABELS for x in grid),
         private=private,
         x_label="η",
@@ -173,8 +111,8 @@ def experiments() -> dict[str, Experiment]:
         return {"privacy.epsilon": x}
 
     found = (
-        Experiment("table2", "FedFair and baselines, no privacy", _plain_rows(), _datasets(), private=False),
-        Experiment("table3", "FedFDP and baselines at ε = 3.52", _private_rows(), _datasets()),
+        Experiment("table2", "FedFair and baselines, no privacy", _plain_rows(), datasets(), private=False),
+        Experiment("table3", "FedFDP and baselines at ε = 3.52", _private_rows(), datasets()),
         Experiment("table4", "Heterogeneity and clients, no privacy", _plain_rows(), _robustness(), private=False),
         Experiment("table5", "Heterogeneity and clients at ε = 3.52", _private_rows(), _robustness()),
         Experiment("table6", "Budgets on FashionMNIST", _private_rows(), _budgets()),
@@ -205,7 +143,7 @@ def experiments() -> dict[str, Experiment]:
             "figure-sigma",
             "The noise multiplier at ε = 2",
             _two_forms(sigma),
-            _over((1.0, 1.5, 2.0, 2.5, 3.0), "σ", **{"privacy.epsilon": 2.0}),
+            _over((1.0, 1.5, 2.0, 2.5, 3.0), "σ", settings={"privacy.epsilon": 2.0}),
             x_label="σ",
             keeps_sigma=True,
         ),
@@ -230,12 +168,10 @@ def experiments() -> dict[str, Experiment]:
             x_label="ε",
             log_x=True,
         ),
-        Experiment("fair", "Fair aggregation at ε = 3.52", _fair_rows(True), _datasets()),
-        Experiment("fair-plain", "Fair aggregation, no privacy", _fair_rows(False), _datasets(), private=False),
-        Experiment("adaptive", "Fixed and adaptive λ_s at ε = 3.52", _adaptive_rows(), _datasets()),
+        Experiment("adaptive", "Fixed and adaptive λ_s at ε = 3.52", _adaptive_rows(), datasets()),
         _tuning("private", private_methods(), private=True),
         _tuning("nonprivate", plain_methods(), private=False),
-        _tuning("fair", fair_methods(), private=True),
+        *fair(),
     )
     return {experiment.name: experiment for experiment in found}
 

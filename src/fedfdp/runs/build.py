@@ -56,7 +56,7 @@ def federation_of(config: Config, *, progress: Say | None = None) -> Federation:
         return open_records(settings, path, deal, randomness=randomness, progress=progress)
     if settings.content is not None:
         raise SettingError("data.content", settings.content, "only for files of your own", "leave it out")
-    dataset = data.load(settings.source, folder=settings.folder)
+    dataset = data.load(settings.source, folder=settings.folder, asked=settings)
     clients = None if settings.partition == "column" else settings.clients
     return Federation.partition(dataset, clients=clients, **dealt)
 

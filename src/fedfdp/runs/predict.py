@@ -88,7 +88,7 @@ def records_of(folder: RunFolder, file: Path, task: Task, ignore: Sequence[str] 
         return _checked(file, _archive(file, form_in(task)), task), Meaning()
     data = configs.from_dict(settings).data
     for name in ignore:
-        if name in (data.columns or {}):
+        if name in (data.columns or {}) and not (name == data.group and data.group_input is False):
             raise SettingError("--ignore", name, "the model was trained on this column", "leave --ignore out")
     data = replace(data, ignore=(*(data.ignore or ()), *ignore) or None)
     return _checked(file, read_inputs(data, data.source, file), task), meaning(data, data.source)

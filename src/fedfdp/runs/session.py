@@ -22,7 +22,7 @@ from fedfdp.algorithms import algorithm_name
 from fedfdp.core import weights
 from fedfdp.core.errors import DivergedError, FedFDPError, RunError
 from fedfdp.core.trees import is_plain
-from fedfdp.fairness.metrics import by_class
+from fedfdp.fairness.metrics import by_class, by_group
 from fedfdp.models.learner import Learner
 from fedfdp.models.pretrained import remark_of, save_whole, told_of_moves
 from fedfdp.models.tasks import task_for
@@ -166,6 +166,8 @@ class Session:
         }
         if (classes := by_class(clients.answers)) is not None:
             entry["classes"] = classes
+        if (groups := by_group(clients.answers)) is not None:
+            entry["groups"] = groups
         self.history.append(entry)
         if self.folder is not None:
             self.folder.append_metrics(entry)

@@ -21,7 +21,7 @@ def history_rows(runs: list[RunFolder]) -> list[dict[str, object]]:
     for run in runs:
         settings = {name: value for name, value in flat(run.config()).items() if not isinstance(value, list)}
         for entry in run.metrics():
-            numbers = {name: value for name, value in entry.items() if name not in ("clients", "classes")}
+            numbers = {name: value for name, value in entry.items() if name not in ("clients", "classes", "groups")}
             measured = numbers | recalls(entry)
             rows.append({"run": run.path.name, **measured, **{f"config.{k}": v for k, v in settings.items()}})
     return rows

@@ -122,7 +122,8 @@ class LocalEvaluator:
         else:
             found = pool.in_own_unit(outputs.double()).reshape(len(rows), -1)
             targets = pool.in_own_unit(targets.double()).reshape(len(rows), -1)
-        return Answers(found.numpy(), targets.numpy(), owner.numpy(), self._constant, pool.labels)
+        groups = None if pool.groups is None else pool.groups.at(rows.numpy())
+        return Answers(found.numpy(), targets.numpy(), owner.numpy(), self._constant, pool.labels, groups)
 
     def _functions(self, pool: Federation) -> dict[str, OfOutputs]:
         """What is computed of each client's answers: what the task has, and what was asked for."""
@@ -164,4 +165,7 @@ def _joined(parts: list[Answers | None]) -> Answers | None:
         return None
     owner = np.repeat(np.arange(len(known)), [len(part) for part in known])
     outputs, targets = (np.concatenate([getattr(p, name) for p in known]) for name in ("outputs", "targets"))
-    return Answers(outputs, targets, owner, known[0].constant, known[0].names)
+    groups = known[0].groups
+    if groups is not None:
+        groups = replace(groups, of=np.concatenate([part.groups.of for part in known if part.groups is not None]))
+    return Answers(outputs, targets, owner, known[0].constant, known[0].names, groups)

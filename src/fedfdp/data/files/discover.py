@@ -12,10 +12,10 @@ from fedfdp.data.files.paths import ARRAYS, KINDS, NAMED_TABLES, TABLES, entries
 from fedfdp.data.files.source import Source, check_label
 from fedfdp.data.files.tables import TableSource, open_table
 from fedfdp.data.files.texts import TextSource, texts_in
-from fedfdp.data.schema import Facts, columns_of
+from fedfdp.data.schema import Facts, class_names, columns_of, favourable_of, group_of
 from fedfdp.models.tasks import find_task
 
-TABLES_ONLY = ("missing", "decimal", "unlabelled", "unchecked")
+TABLES_ONLY = ("missing", "decimal", "unlabelled", "unchecked", "group")
 
 
 def sources_of(facts: Facts, path: Path, *, labelled: bool) -> list[tuple[str | None, Source]]:
@@ -69,10 +69,12 @@ def _check_named(facts: Facts, path: Path, names: Sequence[str]) -> None:
         raise SettingError("data.task", facts.task, allowed, "give an .npz file, or leave it out")
     if facts.label is None:
         raise SettingError("data.label", None, f"which column of {path.name} is to be predicted?", "set it in [data]")
-    for setting, name in ((s, getattr(facts, s)) for s in ("holder", "label", "test", "unit")):
+    for setting, name in ((s, getattr(facts, s)) for s in ("holder", "label", "test", "unit", "group")):
         if name is not None and name not in names:
             raise DataError(f"{path}: no column {name!r} as data.{setting} says; {nearest(name, names)}")
     check_label(facts, facts.label)
+    if group_of(facts) is not None:
+        favourable_of(facts, class_names(facts))
 
 
 def _with_estimate(facts: Facts, column: Column) -> Column:

@@ -22,7 +22,8 @@ from fedfdp.data.files.paths import check_size, existing
 from fedfdp.data.files.source import Names, Numbers, Piece, Source
 from fedfdp.data.files.tables import TableSource
 from fedfdp.data.files.words import tokenizer_at
-from fedfdp.data.schema import Facts, class_names, task_of
+from fedfdp.data.schema import Facts, class_names, favourable_of, group_of, task_of
+from fedfdp.fairness.metrics.groups import Groups
 
 Say = Callable[[str], None]
 SAY_EVERY = 1.0  # seconds
@@ -42,6 +43,7 @@ class FileRecords:
     unit: NDArray[np.int64] | None = None  # for each record, its person as a number
     unit_name: str = "record"
     task: str = ""  # what the targets are, where that is declared
+    groups: Groups | None = None  # which of the groups that are compared each record belongs to
     persons: tuple[str, ...] = ()  # their names, in the order of their numbers
 
     @property
@@ -109,7 +111,15 @@ def _records(facts: Facts, path: Path, named: Sequence[tuple[str | None, Source]
         unit_name=facts.unit or "record",
         task=facts.task or "",
         persons=tuple(pool.persons),
+        groups=_groups(facts, np.concatenate(pool.group)) if pool.group else None,
     )
+
+
+def _groups(facts: Facts, of: NDArray[np.int64]) -> Groups:
+    column = group_of(facts)
+    assert column is not None
+    names = (*column.categories, *(("other",) if column.other else ()))
+    return Groups(column.name, names, of, favourable_of(facts, class_names(facts)))
 
 
 def _classes(facts: Facts) -> int | None:
@@ -145,6 +155,7 @@ class _Pool:
         self.holders: dict[str, int] = {}
         self.persons: dict[str, int] = {}
         self.person: list[NDArray[np.int64]] = []
+        self.group: list[NDArray[np.int64]] = []
 
     def _rows(self, source: Source) -> int:
         """How many rows a source has at most, if its records are like those of the first."""
@@ -196,6 +207,8 @@ class _Pool:
             self.owner[rows] = self.holders.setdefault(holder, len(self.holders))
         if piece.persons is not None:
             self.person.append(_numbers(piece.persons, self.persons))
+        if piece.groups is not None:
+            self.group.append(piece.groups)
         if piece.test is not None:
             self.test[rows], self.marked = piece.test, True
 

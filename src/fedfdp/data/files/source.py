@@ -31,6 +31,7 @@ class Piece:
     holders: Names | None = None  # who holds each record
     test: NDArray[np.bool_] | None = None  # which records are for the test
     persons: Names | None = None  # whose record each one is
+    groups: NDArray[np.int64] | None = None  # which of the declared groups each record belongs to
 
 
 class Source(Protocol):

@@ -20,7 +20,7 @@ from fedfdp.data.files.paths import PARQUET, damage_named, kind_of
 from fedfdp.data.files.source import Numbers, Piece, names_in, targets
 from fedfdp.data.files.text_table import TextTable, check_names
 from fedfdp.data.files.words import TABLE, form_of_words, tokens, told_apart
-from fedfdp.data.schema import Facts, class_names
+from fedfdp.data.schema import Facts, class_names, group_of
 
 PIECE = 1 << 14  # rows of a Parquet file read at once
 _PARQUET_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
@@ -87,7 +87,7 @@ class TableSource:
         if facts.words is not None:
             wanted[facts.words.name] = False
         if self.labelled:
-            wanted |= {name: False for name in (facts.holder, facts.test, facts.unit) if name is not None}
+            wanted |= {n: False for n in (facts.holder, facts.test, facts.unit, facts.group) if n is not None}
             if facts.label is not None:
                 wanted[facts.label] = facts.classes is None
         first = 1
@@ -120,7 +120,13 @@ class TableSource:
             y = told_apart(*spoken)
         test = None if facts.test is None else encode.marks(*at(facts.test))
         who = None if facts.holder is None else names_in(*at(facts.holder), "holder")
-        return Piece(inputs, y, who, test, None if facts.unit is None else names_in(*at(facts.unit), "person"))
+        whose = None if facts.unit is None else names_in(*at(facts.unit), "person")
+        group = group_of(facts)
+        groups = None
+        if group is not None:
+            values, place = at(group.name)
+            groups = encode.codes(values, group.categories, place, group)
+        return Piece(inputs, y, who, test, whose, groups)
 
     def _labelled(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
         """The rows that have a label."""

@@ -1,7 +1,7 @@
 """An entry of the catalog: all that is known of one dataset before any of it is read."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,3 +108,9 @@ class Table(Entry):
     @property
     def labels(self) -> tuple[str, ...]:
         return class_names(self.facts)
+
+    def read_as(self, asked: Facts | None) -> Facts:
+        """Its facts, with the groups that are asked for."""
+        if asked is None:
+            return self.facts
+        return replace(self.facts, group=asked.group, group_input=asked.group_input, favourable=asked.favourable)

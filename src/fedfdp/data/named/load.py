@@ -7,6 +7,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,22 +21,30 @@ from fedfdp.data.named.catalog import find
 from fedfdp.data.named.entry import Content, Embedded, Entry, Images, Made, Table
 from fedfdp.data.named.layout import DAMAGE, Records, Rows
 from fedfdp.data.named.origins import FetchError, Say
+from fedfdp.data.schema import Facts, favourable_of
+from fedfdp.fairness.metrics.groups import Groups
 
 log = logging.getLogger(__name__)
 
 
 def load(
-    name: str, *, folder: str | Path | None = None, cache: str | Path | None = None, progress: Say | None = None
+    name: str,
+    *,
+    folder: str | Path | None = None,
+    cache: str | Path | None = None,
+    progress: Say | None = None,
+    asked: Facts | None = None,
 ) -> Dataset:
     """A dataset by name, with every input scaled to [-1, 1]; `names()` lists those that are known.
 
     With `folder`, its files are read from there and nowhere else. Without, it is read from the cache ($FEDFDP_DATA, or
-    ~/.cache/fedfdp), which the first call fills. `progress` is told each step in a line.
+    ~/.cache/fedfdp), which the first call fills. `progress` is told each step in a line. Of `asked`, `group`,
+    `group_input` and `favourable` are used: which column's groups are to be compared.
     """
     entry = find(name)
     content = _content(entry, folder, cache, progress)
     if isinstance(entry, Table) and isinstance(content, Rows):
-        return _table(entry, content)
+        return _table(entry, content, entry.read_as(asked))
     if not (isinstance(entry, Images) and isinstance(content, Records)):
         raise TypeError(f"{entry.name}: {type(entry).__name__} of {type(content).__name__}")
     # [0, brightest] becomes [-1, 1] exactly. In place, because the pool is large.
@@ -43,19 +52,26 @@ def load(
     y = torch.from_numpy(content.y).long()
     official = entry.train if entry.train < entry.records else None
     columns = {column: values() for column, values in entry.columns.items()}
-    return Dataset(entry.name, x, y, entry.classes, official_train=official, columns=columns, class_names=entry.labels)
+    found = Dataset(entry.name, x, y, entry.classes, official_train=official, columns=columns, class_names=entry.labels)
+    if asked is None or asked.group is None:
+        return found
+    names, of = np.unique(found.column(asked.group, "data.group"), return_inverse=True)
+    called = tuple(map(str, names.tolist()))
+    groups = Groups(asked.group, called, of.astype(np.int64), favourable_of(asked, entry.labels))
+    return replace(found, groups=groups)
 
 
-def _table(entry: Table, rows: Rows) -> Dataset:
+def _table(entry: Table, rows: Rows, facts: Facts) -> Dataset:
     """The table read as a file of your own would be, by its public facts."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{entry.name}{entry.ending}"
         path.write_bytes(rows.text)
-        found = read_records(entry.facts, path)
+        found = read_records(facts, path)
     columns = {}
     if found.holders is not None and found.owner is not None:
-        columns = {str(entry.facts.holder): np.array(found.holders)[found.owner]}
-    return Dataset(entry.name, found.x, found.y, found.classes, columns=columns, class_names=entry.labels)
+        columns = {str(facts.holder): np.array(found.holders)[found.owner]}
+    classes, names = found.classes, entry.labels
+    return Dataset(entry.name, found.x, found.y, classes, columns=columns, class_names=names, groups=found.groups)
 
 
 def get(

@@ -137,6 +137,9 @@ class NodeData(Facts):
         """Refuses a setting that would have no effect; which kind of file takes which is checked when it is read."""
         if self.file is not None:
             useless, why = {"estimate", "unchecked"}, "ranges at nodes are public, agreed on beforehand"
+            for name in ("group", "group_input", "favourable"):
+                out = "a node gives out nothing of groups; a column that the model does not take is for data.ignore"
+                require(getattr(self, name) is None, f"data.{name}", getattr(self, name), out, "leave it out")
         elif self.loader is not None:
             useless, why = _FACTS - {"unit", "classes", "task"}, "a loader gives its arrays as they are to be used"
         else:

@@ -5,7 +5,8 @@ declared here, in the order in which they are shown.
 """
 
 from fedfdp.fairness.metrics import how_well, over_clients
-from fedfdp.fairness.metrics.answers import Answers, by_class
+from fedfdp.fairness.metrics.answers import Answers, by_class, by_group
+from fedfdp.fairness.metrics.groups import Groups
 from fedfdp.fairness.metrics.over_clients import psi
 from fedfdp.fairness.metrics.registry import METRICS, Curve, Metric, Task, number, register, shown, told, values_task
 from fedfdp.fairness.metrics.results import ClientResults, measures, of_results
@@ -16,9 +17,11 @@ __all__ = [
     "Answers",
     "ClientResults",
     "Curve",
+    "Groups",
     "Metric",
     "Task",
     "by_class",
+    "by_group",
     "measures",
     "number",
     "of_results",

@@ -5,14 +5,15 @@ accuracy, and nothing of this.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfdp.fairness.metrics.registry import Metric, Task, register
+from fedfdp.fairness.metrics.groups import GROUPS, Groups
+from fedfdp.fairness.metrics.registry import METRICS, Metric, Task, register
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -32,6 +33,7 @@ class Answers:
     owner: Counts  # the client of each record, by position
     constant: Floats  # the most frequent class of the training records, or the means of their targets
     names: tuple[str, ...] = ()  # of the classes; none for regression
+    groups: Groups | None = None  # that are compared with each other, where a column for them was declared
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -45,7 +47,8 @@ class Answers:
         return [self._of(self.owner == client) for client in range(clients)]
 
     def _of(self, kept: NDArray[np.bool_]) -> "Answers":
-        return Answers(self.outputs[kept], self.targets[kept], self.owner[kept], self.constant, self.names)
+        groups = None if self.groups is None else self.groups.at(kept)
+        return Answers(self.outputs[kept], self.targets[kept], self.owner[kept], self.constant, self.names, groups)
 
     @cached_property
     def confusion(self) -> Counts:
@@ -63,6 +66,21 @@ class Answers:
     def precision(self) -> Floats:
         """By class: the share of the records given this answer that are of this class; NaN where there is none."""
         return _share(self.confusion.diagonal(), self.confusion.sum(0))
+
+    @cached_property
+    def given(self) -> Floats:
+        """By group: the share of its records that are given the favourable class (demographic parity)."""
+        return self._by_group(np.ones(len(self), dtype=np.bool_))
+
+    @cached_property
+    def recognised(self) -> Floats:
+        """By group: the same among its records that are of the favourable class (equal opportunity)."""
+        assert self.groups is not None
+        return self._by_group(self.targets == self.groups.favourable)
+
+    def _by_group(self, among: NDArray[np.bool_]) -> Floats:
+        assert self.groups is not None
+        return self.groups.shares(self.outputs.argmax(1) == self.groups.favourable, among)
 
     @cached_property
     def gaps(self) -> Floats:
@@ -87,9 +105,27 @@ def by_class(answers: Answers | None) -> dict[str, object] | None:
         "names": list(answers.names),
         "constant": answers.names[int(answers.constant)],
         "records": answers.confusion.sum(1).tolist(),
-        "recall": [None if math.isnan(value) else value for value in answers.recall.tolist()],
-        "precision": [None if math.isnan(value) else value for value in answers.precision.tolist()],
+        "recall": _or_none(answers.recall),
+        "precision": _or_none(answers.precision),
         "confusion": answers.confusion.tolist() if whole else None,
+    }
+
+
+def by_group(answers: Answers | None) -> dict[str, object] | None:
+    """What is kept group by group: names, test records, accuracy, and how often each gets the favourable class."""
+    if answers is None or (groups := answers.groups) is None:
+        return None
+    everyone = np.ones(len(answers), dtype=np.bool_)
+    right = groups.shares(answers.outputs.argmax(1) == answers.targets, everyone)
+    return {
+        "column": groups.column,
+        "favourable": answers.names[groups.favourable],
+        "names": list(groups.names),
+        "records": groups.counts(everyone).tolist(),
+        "favourable_records": groups.counts(answers.targets == groups.favourable).tolist(),
+        "accuracy": _or_none(right),
+        "given": _or_none(answers.given),
+        "recognised": _or_none(answers.recognised),
     }
 
 
@@ -121,6 +157,10 @@ def r_squared(answers: Answers) -> float:
     return 1 - float((answers.gaps**2).sum()) / spread if spread > 0 else math.nan
 
 
+def _or_none(values: Floats) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in values.tolist()]
+
+
 def _share(part: Counts, whole: Counts) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         return part / np.where(whole > 0, whole, np.nan)
@@ -135,6 +175,12 @@ def root_mean_square(gaps: Floats) -> float:
 OfAnswers = Callable[[Answers], float]
 OF_ANSWERS: dict[str, OfAnswers] = {}  # by the metric's name, in the order in which they are shown
 OF_ONE_CLIENT: list[str] = []  # those that are computed of each client's answers too
+
+
+def there(answers: Answers, names: Iterable[str]) -> list[str]:
+    """Those of these metrics that exist for such answers: for their task, and of groups only where there are some."""
+    of_task = [name for name in names if answers.task in METRICS[name].tasks]
+    return [name for name in of_task if METRICS[name].needs != GROUPS or answers.groups is not None]
 
 
 def of_answers(metric: Metric) -> Callable[[OfAnswers], OfAnswers]:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from fedfdp.fairness.metrics.answers import OfAnswers, macro_auc, of_answers, r_squared, root_mean_square
+from fedfdp.fairness.metrics.groups import GROUPS, gap
 from fedfdp.fairness.metrics.intervals import wilson
 from fedfdp.fairness.metrics.registry import Curve, Metric, Task
 from fedfdp.fairness.metrics.results import ClientResults, Compute, of_results
@@ -63,6 +64,14 @@ _OF_ANSWERS: tuple[tuple[Metric, OfAnswers], ...] = (
             "than two classes the mean over each class against all others (macro, one-vs-rest)",
             better="higher", tasks=CLASSES, result="AUC", column="AUC"),
      macro_auc),
+    (Metric("parity_gap", "gap between groups: favourable answers", "percent",
+            "demographic parity: by how much more often one group of the declared column is given the favourable class "
+            "than another", better="lower", tasks=CLASSES, needs=GROUPS, by_client=True, result="gap between groups"),
+     lambda a: gap(a.given)),
+    (Metric("opportunity_gap", "gap between groups: favourable records recognised", "percent",
+            "equal opportunity: the same among the records that are of the favourable class", better="lower",
+            tasks=CLASSES, needs=GROUPS, by_client=True, result="… where it is true"),
+     lambda a: gap(a.recognised)),
     (Metric("rmse", "RMSE", "number", "root of the mean squared error, in the target's own unit",
             better="lower", tasks=NUMBERS, by_client=True, line="RMSE", result="RMSE", column="RMSE",
             curve=Curve("RMSE in the target's own unit", "model")),

@@ -12,7 +12,7 @@ Form = Literal["percent", "number", "epsilon", "delta", "count", "seconds", "tex
 Place = Literal["line", "result", "column", "curve"]
 
 TASKS: tuple[Task, ...] = ("classification", "regression")
-RESERVED = ("round", "clients", "classes")  # what else an entry of metrics.jsonl holds
+RESERVED = ("round", "clients", "classes", "groups")  # what else an entry of metrics.jsonl holds
 _FORMATS = {"percent": "{:.2%}", "epsilon": "{:.3f}", "delta": "{:g}", "seconds": "{:.0f}", "count": "{}", "text": "{}"}
 
 
@@ -38,7 +38,8 @@ class Metric:
     better: Literal["higher", "lower"] | None = None  # None: neither, or not known
     tasks: tuple[Task, ...] = TASKS  # where it exists
     stands_for: str | None = None  # the metric in whose place it is shown, for tasks that do not have that one
-    needs: str | None = None  # the metric of outputs of whose values it is computed; left out where a run has none
+    # The metric of outputs of whose values it is computed, or `groups`; left out where a run has none.
+    needs: str | None = None
     by_client: bool = False  # whether metrics.jsonl holds each client's value too
     interval: tuple[str, str] | None = None  # the metrics that are the ends of its 95 % interval
     # Where it is shown, as the label it has there; None: not there.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfdp.fairness.metrics.answers import OF_ANSWERS, OF_ONE_CLIENT, Answers
+from fedfdp.fairness.metrics.answers import OF_ANSWERS, OF_ONE_CLIENT, Answers, there
 from fedfdp.fairness.metrics.intervals import wilson
 from fedfdp.fairness.metrics.registry import METRICS, Metric, register
 
@@ -56,7 +56,7 @@ class ClientResults:
         low, high = wilson(self.accuracies, self.records)
         found = {"loss": self.losses, "accuracy": self.accuracies, "accuracy_low": low, "accuracy_high": high}
         if self.answers is not None:
-            kept = [name for name in OF_ONE_CLIENT if self.answers.task in METRICS[name].tasks]
+            kept = there(self.answers, OF_ONE_CLIENT)
             parts = self.answers.by_client(len(self.records)) if kept else []
             for name in kept:
                 found[name] = np.array([OF_ANSWERS[name](part) if len(part) else math.nan for part in parts])
@@ -84,10 +84,10 @@ def measures(results: ClientResults) -> dict[str, float]:
     The value of a metric of outputs is its mean over the clients, weighted by p_i.
     """
     r = results.served()
-    there = [name for name in COMPUTED if (needed := METRICS[name].needs) is None or needed in r.of_outputs]
+    asked = [name for name in COMPUTED if (needed := METRICS[name].needs) is None or needed in r.of_outputs]
     if not len(r.records):
-        return dict.fromkeys([*r.of_outputs, *there], math.nan)
+        return dict.fromkeys([*r.of_outputs, *asked], math.nan)
     means = {name: float(np.average(values, weights=r.shares)) for name, values in r.of_outputs.items()}
     whole = r.answers
-    answered = {} if whole is None else {n: f(whole) for n, f in OF_ANSWERS.items() if whole.task in METRICS[n].tasks}
-    return means | {name: COMPUTED[name](r) for name in there} | answered
+    answered = {} if whole is None else {name: OF_ANSWERS[name](whole) for name in there(whole, OF_ANSWERS)}
+    return means | {name: COMPUTED[name](r) for name in asked} | answered

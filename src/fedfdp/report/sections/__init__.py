@@ -9,6 +9,7 @@ NAMES = (
     "comparison",
     "summary",
     "classes",
+    "groups",
     "clients",
     "joining",
     "rounds",
