@@ -4,8 +4,8 @@
     python scripts/scale.py --sampled                            # 1,000 of 1,000,000 clients in a round
     python scripts/scale.py --kills 20                           # 20 kill -9 and resumes of a run of 100,000 clients
 
-Every client has 20 training records of 16 numbers and a ledger in a file. Each size is a process of its own. A round's
-seconds are of the processor: on a machine that is busy, those of the clock say nothing.
+Every client has 20 records of 16 numbers, 15 of them for training, and a ledger in a file. Each size is a process of
+its own. Seconds are of the processor: on a machine that is busy, those of the clock say nothing.
 """
 
 import argparse
@@ -19,16 +19,20 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import nn
 
 import fedfdp
+from fedfdp.training.participation import Attendance
 
 SIZES = (1_000, 10_000, 100_000)
-RECORDS, WIDTH, CLASSES = 20, 16, 4
+LINE = 170  # bytes of a charge, about
+RECORDS, TEST, WIDTH, CLASSES = 20, 5, 16, 4
 
 
 def holders(clients: int) -> fedfdp.Federation:
@@ -36,9 +40,10 @@ def holders(clients: int) -> fedfdp.Federation:
     chance = np.random.default_rng(0)
     x = torch.from_numpy(chance.standard_normal((clients * RECORDS, WIDTH), dtype=np.float32))
     y = torch.from_numpy(chance.integers(0, CLASSES, clients * RECORDS))
-    rows = range(0, clients * RECORDS, RECORDS)
-    named = {f"c{i}": (x[a : a + RECORDS], y[a : a + RECORDS]) for i, a in enumerate(rows)}
-    return fedfdp.Federation.from_clients(named, classes=CLASSES)
+    names = [f"c{i}" for i in range(clients)]
+    places = map(torch.from_numpy, np.arange(clients * RECORDS).reshape(clients, RECORDS))
+    parts = ((own[TEST:], own[:TEST]) for own in places)
+    return fedfdp.Federation.over(x, y, CLASSES, "scale", names, parts)
 
 
 def trained(federation: fedfdp.Federation, folder: Path | None, *, rounds: int, **options) -> fedfdp.Result:
@@ -71,25 +76,37 @@ class Laps:
         return self.last - before
 
 
-def measured(clients: int, folder: Path, *, share: float = 1.0, rounds: int = 4) -> dict[str, float]:
-    """One run in this process, cut after its third round and resumed."""
-    lap = Laps()
+class Asking(fedfdp.Participation):
+    """Who takes part, and when it was asked for: a round begins with it."""
+
+    laps: ClassVar[list[float]] = []
+    lap: ClassVar[Laps]
+
+    def round(self, names: Sequence[str], **given: int) -> Attendance:
+        self.laps.append(self.lap())
+        return super().round(names, **given)
+
+
+def measured(clients: int, folder: Path, *, share: float = 1.0, rounds: int = 5) -> dict[str, float]:
+    """One run in this process, cut after its third round and resumed. Its last round alone is evaluated."""
+    lap = Asking.lap = Laps()
     federation = holders(clients)
     found, seen = {"clients": clients, "records": lap(), "records MB": memory()}, list[float]()
-    who = {"participation": fedfdp.Participation(fraction=share)}
+    who = {"participation": Asking(fraction=share)}
 
-    def note(update: fedfdp.Update) -> None:
+    def note(_: fedfdp.Update) -> None:
         seen.append(lap())
-        if update.step.round == 3 and len(seen) == 3:
+        if len(seen) == 3:
             raise KeyboardInterrupt
 
     try:
         trained(federation, folder, rounds=rounds, on_update=note, **who)
     except KeyboardInterrupt:
-        found["checkpoint"] = lap()
-    found |= {"start": seen[0] - seen[1], "round": min(seen[1:3]), "MB": memory()}
+        found["checkpoint and statement"] = lap()
+    found["MB"] = memory()
     trained(federation, folder, rounds=rounds, resume=True, on_update=note, **who)
-    found |= {"resume and last round": seen[3], "statement and evaluation": lap(), "MB at the end": memory()}
+    found |= {"start": Asking.laps[0], "resume": Asking.laps[3], "first round": seen[0], "round": min(seen[1:4])}
+    found |= {"evaluated round": seen[4], "end": lap(), "MB at the end": memory()}
     return {name: round(value, 3) for name, value in found.items()}
 
 
@@ -112,7 +129,7 @@ def killed(kills: int, clients: int, rounds: int = 6) -> None:
                 )
                 assert process.stdout is not None
                 process.stdout.readline()  # the records are there, the run begins
-                time.sleep(chance.random() * clients / 4000)
+                wait_within(process, folder, clients, chance)
                 process.send_signal(signal.SIGKILL)
                 if process.wait() == -signal.SIGKILL:
                     done += 1
@@ -121,6 +138,18 @@ def killed(kills: int, clients: int, rounds: int = 6) -> None:
                         flush=True,
                     )
     print(f"{done} kills over {runs} runs of {clients:,} clients: no ledger showed less than was released")
+
+
+def wait_within(process: "subprocess.Popen[bytes]", folder: Path, clients: int, chance: random.Random) -> None:
+    """Until a random instant: at first, while ledgers are read, or at some charge of the next two rounds, or after."""
+    ledger = folder / "ledger.jsonl"
+    if chance.random() < 0.25:
+        time.sleep(chance.random() * 10)
+        return
+    least = (ledger.stat().st_size if ledger.exists() else 0) + chance.random() * 2 * clients * LINE
+    while process.poll() is None and (not ledger.exists() or ledger.stat().st_size < least):
+        time.sleep(0.01)
+    time.sleep(chance.random() * 2)
 
 
 def covered(folder: Path, clients: int) -> int:

@@ -1,12 +1,13 @@
 """A soak: real nodes and a coordinator over a network that fails, with random kills; then every ledger is compared.
 
     python scripts/soak.py --out soak                                 (8 nodes, 40 rounds; root, Linux)
-    python scripts/soak.py --out soak --nodes 30 --rounds 300
+    python scripts/soak.py --out soak --nodes 30 --rounds 300 --picture soak.svg
 
 Nodes are killed (SIGKILL) or asked to leave (SIGTERM) at random and start again; the coordinator is killed and resumed;
-a third of the nodes is cut off for a while, again and again; packets are late and get lost. Stopped, and started with
-the same --out again, it goes on. At the end: the run has all its rounds, every ledger covers every upload that was
-used and every report, and figures of file handles and memory show whether something grows.
+a third of the nodes is cut off for a while, again and again; packets are late and get lost. Between two mishaps at
+least one round is finished, however slow the machine is. Stopped, and started with the same --out again, it goes on.
+At the end: the run has all its rounds, every ledger covers every upload that was used and every report, and file
+handles and memory, in numbers and in a picture, show whether something grows.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ from bad_network import COORDINATOR, SERVER, Network, address, inside, namespace
 from fedfdp.engines.flower.security import make_certificates, make_node_key
 from fedfdp.privacy.ledger.reading import read_ledger
 
-PORT = 9092
+PORT, SAMPLES = 9092, "samples.txt"
 PRIVACY = {"epsilon": 60.0, "delta": 1e-5, "sigma": 2.0, "q": 0.05, "clip": 0.5, "accountant": "rdp"}
 
 
@@ -41,16 +42,12 @@ class Process:
     command: list[str]
     log: Path
     process: subprocess.Popen[bytes] | None = None
-    born: float = 0.0
     back: float = 0.0  # not before this time
-    lives: list[list[tuple[float, int, int]]] = field(default_factory=list)  # of each: seconds, handles, kilobytes
 
     def start(self) -> None:
         alone = {**os.environ, "OMP_NUM_THREADS": "1", "FLWR_TELEMETRY_ENABLED": "0"}
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=alone)
-        self.born = time.monotonic()
-        self.lives.append([])
 
     @property
     def alive(self) -> bool:
@@ -61,15 +58,17 @@ class Process:
             assert self.process is not None
             self.process.send_signal(by)
 
-    def measure(self) -> None:
+    def measured(self) -> str:
+        """A line: when, who, which of its lives, file handles, kilobytes; nothing if it is not there."""
         if not self.alive:
-            return
+            return ""
         assert self.process is not None
         place = Path(f"/proc/{self.process.pid}")
         with suppress(OSError, StopIteration):
             handles = len(os.listdir(place / "fd"))
             memory = next(line for line in (place / "status").read_text().splitlines() if line.startswith("VmRSS"))
-            self.lives[-1].append((time.monotonic() - self.born, handles, int(memory.split()[1])))
+            return f"{time.time():.1f} {self.name} {self.process.pid} {handles} {memory.split()[1]}\n"
+        return ""
 
 
 def prepare(out: Path, nodes: int, rounds: int) -> None:
@@ -125,6 +124,7 @@ class Soak:
         ]  # fmt: skip
         self.server = Process("coordinator", [], out / "coordinator.log")
         self.program, self.healed = program, math.inf
+        self.progress = 0  # rounds that were finished when something last happened
 
     def begin_server(self) -> None:
         begun = (self.out / "run" / "run.json").exists()
@@ -149,12 +149,12 @@ class Soak:
                 self.begin_server()
             if now >= self.healed:
                 self.network.cut, self.healed = set(), math.inf
-            if now >= next_event:
+            if now >= next_event and (progress := finished_rounds(self.out)) > self.progress:
                 self.event(now)
-                next_event = now + self.chance.expovariate(1 / self.pace)
+                self.progress, next_event = progress, now + self.chance.expovariate(1 / self.pace)
             if now >= next_look:
-                for process in (*self.nodes, self.server):
-                    process.measure()
+                with open(self.out / SAMPLES, "a") as file:
+                    file.writelines(process.measured() for process in (*self.nodes, self.server))
                 next_look = now + 2.0
             time.sleep(0.2)
         return False
@@ -209,15 +209,46 @@ def compare(out: Path, nodes: int) -> dict[str, object]:
     return {"uploads": sum(map(len, used.values())), "paid and not used": extra, "epsilon": stated}
 
 
-def growth(process: Process) -> dict[str, object] | None:
+def lives(out: Path) -> dict[str, list[np.ndarray]]:
+    """By name, what was measured in each life of a process: seconds since the soak began, handles, megabytes."""
+    lines = [line.split() for line in (out / SAMPLES).read_text().splitlines()]
+    found: dict[str, dict[str, list[list[float]]]] = {}
+    for at, name, life, handles, kilobytes in lines:
+        sample = [float(at) - float(lines[0][0]), int(handles), int(kilobytes) / 1024]
+        found.setdefault(name, {}).setdefault(life, []).append(sample)
+    return {name: [np.array(life) for life in found[name].values()] for name in sorted(found)}
+
+
+def growth(of_one: list[np.ndarray]) -> dict[str, object] | None:
     """Handles and memory of its longest life without its first third: at first, at the end, and the most."""
-    longest = max(process.lives, key=lambda life: life[-1][0] if life else 0.0, default=[])
+    longest = max(of_one, key=lambda life: life[-1, 0] - life[0, 0])
     warm = longest[len(longest) // 3 :]
     if len(warm) < 4:
         return None
-    first, last = warm[0], warm[-1]
-    return {"seconds": round(last[0] - first[0]), "handles": [first[1], last[1], max(s[1] for s in warm)],
-            "megabytes": [round(kb / 1024) for kb in (first[2], last[2], max(s[2] for s in warm))]}  # fmt: skip
+    handles, memory = ([round(v) for v in (warm[0, i], warm[-1, i], warm[:, i].max())] for i in (1, 2))
+    return {"seconds": round(warm[-1, 0] - warm[0, 0]), "handles": handles, "megabytes": memory}
+
+
+def drawn(out: Path, file: Path) -> None:
+    """Every life of every process as a line: its handles and its memory over time."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 2, figsize=(8, 3))
+    for column, (axes, what) in enumerate(zip(panels, ("file handles", "MB"), strict=True), start=1):
+        for name, of_one in lives(out).items():
+            server = name == "coordinator"
+            style = {"color": "C3", "zorder": 3} if server else {"color": "C0", "alpha": 0.4}
+            for number, life in enumerate(of_one):
+                shown = {"coordinator": "coordinator", "node0": "nodes"}.get(name) if not number else None
+                axes.plot(life[:, 0] / 60, life[:, column], linewidth=1.0, label=shown, **style)
+        axes.set(xlabel="minutes", ylabel=what, ylim=(0, None))
+        axes.grid(alpha=0.3)
+    panels[0].legend()
+    figure.tight_layout()
+    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
 
 
 def main() -> None:
@@ -227,9 +258,10 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=40)
     options.add_argument("--latency", type=float, default=0.2, help="seconds, one way")
     options.add_argument("--loss", type=float, default=0.05)
-    options.add_argument("--pace", type=float, default=20.0, help="seconds between two mishaps, on average")
+    options.add_argument("--pace", type=float, default=20.0, help="seconds from one mishap to the next, on average")
     options.add_argument("--limit", type=float, default=36000.0, help="seconds until it stops; it can go on later")
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--picture", type=Path, help="handles and memory over time")
     given = options.parse_args()
     if not possible():
         sys.exit("network namespaces and /dev/net/tun are needed: Linux, as root")
@@ -237,6 +269,7 @@ def main() -> None:
     prepare(out, given.nodes, given.rounds)
     network = Network(given.latency, given.loss, given.seed)
     network.start(given.nodes)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # stopped, it takes its processes with it
     soak, begun = Soak(out, given.nodes, network, given.pace, given.seed), time.monotonic()
     try:
         done = soak.run(given.limit)
@@ -247,10 +280,12 @@ def main() -> None:
         "done": done, "rounds": finished_rounds(out), "seconds": round(time.monotonic() - begun),
         "events": soak.events, "packets": {"passed": network.passed, "lost": network.lost},
         **compare(out, given.nodes),
-        "growth": {p.name: grown for p in (soak.server, *soak.nodes) if (grown := growth(p)) is not None},
+        "growth": {name: grown for name, of_one in lives(out).items() if (grown := growth(of_one)) is not None},
     }  # fmt: skip
     with open(out / "soak.jsonl", "a") as file:
         file.write(json.dumps(found) + "\n")
+    if given.picture:
+        drawn(out, given.picture)
     print(json.dumps(found, indent=1))
     sys.exit(0 if done and finished_rounds(out) >= given.rounds else 1)
 

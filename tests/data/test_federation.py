@@ -19,6 +19,30 @@ def all_indices(federation):
     return torch.cat([torch.cat([c.train.index, c.test.index]) for c in federation.clients])
 
 
+def test_a_client_is_made_when_it_is_asked_for_and_then_kept():
+    federation = Federation.partition(dataset(), clients=7, how="iid")
+    clients = federation.clients
+    assert clients[2] is clients[2]
+    assert clients[-1].name == "client-6"
+    assert [c.name for c in clients[1:3]] == ["client-1", "client-2"]
+    with pytest.raises(IndexError):
+        clients[7]
+    by_hand = [[int((federation.y[c.train.index] == label).sum()) for label in range(4)] for c in clients]
+    assert federation.class_counts().tolist() == by_hand
+    assert [len(rows) for rows in federation.held("test")] == [len(c.test) for c in clients]
+
+
+def test_a_pool_is_dealt_out_by_positions_that_come_one_at_a_time():
+    pool = dataset(6)
+    parts = ((torch.tensor([i, 3], dtype=torch.int32), torch.tensor([i + 3])[:i]) for i in range(2))
+    federation = Federation.over(pool.x, pool.y, 4, "made", ["a", "b"], parts)
+    assert [c.train.index.tolist() for c in federation.clients] == [[0, 3], [1, 3]]
+    assert [c.test.index.tolist() for c in federation.clients] == [[], [4]]
+    assert federation.x is pool.x
+    with pytest.raises(ValueError, match="shorter"):
+        Federation.over(pool.x, pool.y, 4, "made", ["a", "b"], [(torch.tensor([0]), torch.tensor([1]))])
+
+
 @pytest.mark.parametrize("how", ["dirichlet", "iid", "shards"])
 def test_every_record_is_with_one_client_in_one_part(how):
     federation = Federation.partition(dataset(), clients=7, how=how)

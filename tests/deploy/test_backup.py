@@ -4,21 +4,26 @@ import datetime
 import json
 import shutil
 import tarfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import tomli_w
+import torch
 
 pytest.importorskip("flwr")
 
 from fedfdp.core.errors import RunError, SettingError
 from fedfdp.deploy.backup import back_up, declare_restored
+from fedfdp.deploy.doctor import examine
 from fedfdp.deploy.node import open_node
 from fedfdp.deploy.spending import spending
 from fedfdp.engines.flower.accounts import Accounts
 from fedfdp.engines.flower.messages import Question
 from fedfdp.engines.flower.policy import load_node
+from fedfdp.engines.flower.terms import learner_of
 from fedfdp.privacy import Event, epsilon
+from fedfdp.runs.register import distinct, register
 
 ROUND = [Event(0.1, (2.0,))]
 
@@ -105,6 +110,40 @@ def test_a_folder_on_another_machine_without_its_second_copy(accountant, tmp_pat
     assert declare_restored(node).epsilon >= 1.0
     with open_node(load_node(node)) as opened:
         assert not opened.ledger.afford(ROUND)
+
+
+@pytest.mark.parametrize("how", ["put back", "deleted"])
+def test_who_looks_at_a_ledger_that_is_too_short_is_told_and_sees_what_was_spent(how, node, tmp_path):
+    backed_up(node, spent_after=6)
+    if how == "put back":
+        put_back(node, tmp_path / "backup.tar.gz")
+    else:
+        shutil.rmtree(tmp_path / "state")
+    spent = epsilon([Event(0.1, (2.0,), 9)], 1e-5)
+    found = spending(node)
+    assert found.claim == spent
+    assert "of 9 charges" in found.warning
+    if how == "put back":  # a deleted folder is no place to look at
+        assert spending(tmp_path / "state").claim == spent
+    (records,) = register([node])
+    assert records.totals[0].epsilon == spent
+    assert distinct(records.entries) == [found.warning]
+    (budget,) = [finding for finding in examine(node) if finding.what == "budget"]
+    assert (budget.state, budget.said) == ("bad", found.warning)
+    declare_restored(node, by_witness=True)
+    assert (spending(node).claim, spending(node).warning) == (spent, "")
+
+
+def test_a_backup_that_is_put_back_forgets_no_evaluation(node, tmp_path):
+    backed_up(node, spent_after=0)
+    with open_node(load_node(node)) as opened:
+        learner, federation = learner_of(torch.nn.Linear(3, 2), opened.federation), opened.federation
+        test = replace(federation.clients[0], test=federation.clients[0].train)
+        opened.evaluations.judge(learner.initial(), learner, replace(federation, clients=(test,)))
+    put_back(node, tmp_path / "backup.tar.gz")  # nothing was charged since then, so it starts
+    with open_node(load_node(node)) as opened:
+        assert opened.evaluations.answered == 1
+    assert register([node])[0].entries[0].evaluations == 1
 
 
 def test_a_folder_that_was_deleted_to_begin_anew_is_found(node, tmp_path):

@@ -52,7 +52,7 @@ def said(path, what):
 def test_a_node_without_fault(node):
     assert [finding.what for finding in examine(node)] == ORDER
     assert states(node) == {**dict.fromkeys(ORDER, "ok"), "port": "look"}
-    assert "30 training records" in said(node, "data")  # a quarter is held back
+    assert "40 records can be read" in said(node, "data")
 
 
 def charged(folder, date, rounds=1):

@@ -8,6 +8,9 @@ import pytest
 
 from fedfdp.core.errors import DataError, RunError
 from fedfdp.engines.flower import accounts
+from fedfdp.engines.flower.engine import Arrivals, FlowerEngine
+from fedfdp.engines.flower.exchange import NoAnswerError
+from fedfdp.engines.flower.messages import Answer
 from fedfdp.engines.flower.policy import Policy
 from fedfdp.privacy.accounting import Event, epsilon
 from fedfdp.privacy.accounting.events import history_of
@@ -113,3 +116,60 @@ def test_the_claim_is_that_of_the_ledger_itself(accountant):
     assert spent.claim() == ledger.epsilon()
     assert spent.claim("replace-one") == ledger.epsilon("replace-one")
     assert accounts.parse_spent(json.dumps(spent.to_dict()), "rdp") == spent
+
+
+PRICE = history_of([Event(0.1, (2.0,))])
+
+
+def without_answers(dep, late, *kinds):
+    """The node gets these questions, and its answers never arrive."""
+
+    def lose(node, message, reply):
+        return None if node.name == late and message.metadata.message_type in kinds else reply
+
+    dep.grid.tamper = lose
+
+
+def test_a_late_node_is_asked_what_it_has_spent_before_that_is_stated(deployment, tmp_path):
+    dep = deployment(*FEDAVG, "rounds=2", "eval_every=2", policy=SECURE, unsafe_seeded=False, deadline=0.1)
+    without_answers(dep, "client-0", "train")
+    made, claims, _ = stated(dep, tmp_path / "run")
+    assert claims["client-0"] == pytest.approx(epsilon([Event(0.1, (2.0,), 2)], 1e-5))
+    assert {c["client"]: c["epsilon"] for c in made["clients"]} == pytest.approx(claims)
+    assert made["remarks"] == []
+
+
+def test_where_it_says_nothing_at_all_what_it_was_asked_counts_as_spent(deployment, tmp_path):
+    dep = deployment(*FEDAVG, "rounds=2", "eval_every=2", policy=SECURE, unsafe_seeded=False, deadline=0.1, wait=0.5)
+
+    def lost(update):
+        if update.step.round == 1:
+            raise KeyboardInterrupt
+
+    without_answers(dep, "client-0", "train")
+    with pytest.raises(KeyboardInterrupt):
+        dep.run(out=tmp_path / "run", on_update=lost)
+    ((name, [[*price, times]]),) = json.loads((tmp_path / "run" / "waiting.json").read_text()).items()
+    assert (name, price) == ("client-0", [0.1, 2.0])  # asked again while there was no quorum, if the machine is slow
+    without_answers(dep, "client-0", "train", "query")
+    del dep.grid.nodes[100]
+    dep.run(out=tmp_path / "run", resume=True)  # it is away
+    made = json.loads((tmp_path / "run" / "privacy.json").read_text())
+    said = next(c["epsilon"] for c in made["clients"] if c["client"] == "client-0")
+    assert said == pytest.approx(epsilon([Event(0.1, (2.0,), times)], 1e-5))
+    assert said >= dep.nodes[100].ledger.epsilon() > 0
+    assert made["remarks"] == ["client-0: was asked and did not answer: what that would have cost counts as spent"]
+
+
+def test_an_answer_of_any_kind_says_what_was_spent():
+    book = accounts.Accounts(1e-5, "pld", {"a": 8.0})
+    engine = FlowerEngine.__new__(FlowerEngine)
+    engine.accounts, engine.arrivals, engine.standing, engine.listener = book, Arrivals(None, "r"), {}, None
+    book.asked(["a"], PRICE)
+    engine._receive("a", 0, NoAnswerError("late"), {}, {})
+    assert book.epsilon() == book.ledger("a").epsilon() == epsilon([Event(0.1, (2.0,))], 1e-5)
+    said = json.dumps({**SPENT, "accountant": "pld"})
+    refusals = {}
+    engine._receive("a", 0, Answer("refused", "r", 0, reason="stopped", spent=said), {}, refusals)
+    assert refusals == {"a": "stopped"}
+    assert book.epsilon() == book.ledger("a").epsilon() == epsilon([Event(0.1, (2.0,), 3)], 1e-5)

@@ -11,6 +11,7 @@ from fedfdp.core.errors import DataError, FedFDPError, SettingError
 from fedfdp.data.schema import Estimate
 from fedfdp.deploy.node import own_records
 from fedfdp.engines.flower.policy import NodeData
+from fedfdp.engines.flower.sides import Sides
 
 X = np.arange(24, dtype=np.float32).reshape(12, 2) / 24
 Y = np.array([0, 1] * 6)
@@ -103,7 +104,11 @@ def made(place, kind, **more):
     given = {**NEEDED[kind], **more}
     if more.get("target"):
         given.pop("classes", None)
-    return content(own_records(name, NodeData(**source(place, kind, "unit" in more), **given)).federation)
+    return content(divided(own_records(name, NodeData(**source(place, kind, "unit" in more), **given))))
+
+
+def divided(held):
+    return Sides(b"key").divided(held.federation, held.fraction, held.whom)
 
 
 def test_all_settings_are_here():
@@ -163,7 +168,7 @@ def test_persons_are_protected_wherever_unit_is_accepted(place, kind):
     if kind == "table":
         given["columns"] = {"a": [0, 1], "b": [0, 1]}
         given["ignore"] = ("who", "held")
-    whole = own_records("n", NodeData(**source(place, kind, unit=True), unit="whom", **given)).federation
+    whole = divided(own_records("n", NodeData(**source(place, kind, unit=True), unit="whom", **given)))
     (client,) = whole.clients
     persons = 4 if "split" in kind else 3  # a quarter of them is held back where the split is not given
     assert (whole.unit, client.size) == ("whom", persons)

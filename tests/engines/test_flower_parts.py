@@ -6,7 +6,9 @@ import torch
 
 from fedfdp.core import records
 from fedfdp.core.errors import RunError, SettingError
-from fedfdp.engines.flower.messages import Hello
+from fedfdp.engines.flower.exchange import Exchange
+from fedfdp.engines.flower.messages import Answer, Hello
+from fedfdp.engines.flower.roster import Roster
 from fedfdp.runs.build import launch
 
 MLP = ("algorithm.name=fedavg", "algorithm.lr=0.5", "model.name=mlp")  # 64·128 + 128, then 128·10 + 10
@@ -52,6 +54,17 @@ def test_personal_models_stay_at_the_nodes_and_are_those_of_one_process(deployme
         there = safetensors.torch.load_file(across.base / name / "model.safetensors")
         here = safetensors.torch.load_file(tmp_path / "here" / "own" / f"{name}.safetensors")
         assert all(torch.equal(there[part], here[part]) for part in here)
+
+
+@pytest.mark.parametrize("own_parts", [False, True])
+def test_who_protects_records_does_not_join_those_who_protect_persons(own_parts):
+    """The statement is one for all: it would promise persons what one node gives to records alone."""
+    roster = Roster(("north", "south"), Exchange(None), mixed=own_parts)
+    for node, (name, unit) in enumerate([("north", "patient"), ("south", "record")]):
+        said = Answer("ok", "", 0, record=records.to_bytes(Hello(name, 100, (4,), 2, 2, False, unit=unit)))
+        roster._welcome(node, name, said)
+    assert list(roster.hellos) == ["north"]
+    assert roster.refused == {"south": "it was not let in: it protects each 'record', others each 'patient'"}
 
 
 def test_a_node_that_declares_half_gets_and_sends_half(deployment):

@@ -14,6 +14,7 @@ from fedfdp.core.records import from_bytes, to_bytes
 from fedfdp.engines.flower.engine import FlowerEngine
 from fedfdp.engines.flower.messages import Answer, pack, unpack
 from fedfdp.engines.flower.policy import Policy
+from fedfdp.runs import config as configs
 from fedfdp.training.rounds import Trainer
 
 SECURE = Policy(epsilon=8.0, max_q=0.2)
@@ -119,12 +120,18 @@ def test_the_others_are_averaged_as_if_it_had_been_away(deployment):
         assert torch.allclose(tensor.double(), expected[key], rtol=0, atol=1e-6)
 
 
-def test_a_norm_far_above_the_median_is_left_out_if_asked_for(deployment, caplog):
-    dep = deployment(*FEDAVG, norm_ratio=5.0)
-    dep.grid.tamper = spoiling("client-2", with_weight(lambda w: w * 1000))
-    dep.run()
-    assert "client-2 is left out of round 2: its norm" in caplog.text
-    assert caplog.text.count("is left out") == 1
+def test_a_robust_mean_names_a_node_whose_uploads_are_far_too_long(deployment):
+    dep = deployment(*FEDAVG, "server.robust=norm")
+    dep.grid.tamper = spoiling("client-2", with_weight(lambda w: w * 1000), rounds=(0, 1, 2))
+    summary = dep.run().summary
+    assert list(summary["robust"]["named"]) == ["client-2"]
+    assert summary["rounds"] == 3
+
+
+def test_the_setting_that_dropped_long_uploads_says_what_takes_its_place():
+    said = r'flower.norm_ratio = 20.0: there is no such setting any more.* server.robust = "norm"'
+    with pytest.raises(SettingError, match=said):
+        configs.load("digits", ["flower.norm_ratio=20.0"])
 
 
 def test_a_node_that_does_not_answer_in_time_is_left_out(deployment, caplog):

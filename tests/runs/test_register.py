@@ -110,7 +110,9 @@ def test_where_records_move_between_clients_the_dearest_client_of_each_run_count
     assert total.planned == pytest.approx(epsilon([Event(0.2, (2.0,), 8)], 1e-5))
 
 
-def test_an_unfinished_run_counts_by_its_ledger(tmp_path, digits):
+def test_a_run_that_was_killed_counts_with_its_whole_plan(tmp_path, digits):
+    """Who ends a run may have seen its releases: the statement that is written before the first round says so."""
+
     def stop(update):
         if update.step.round == 2:
             raise RuntimeError("power failure")
@@ -121,15 +123,38 @@ def test_an_unfinished_run_counts_by_its_ledger(tmp_path, digits):
         fedfdp.train(net, digits, algorithm=fedfdp.FedAvg(lr=0.1), privacy=private, rounds=9, out=tmp_path / "run",
                      on_update=stop)  # fmt: skip
     (records,) = register([tmp_path / "run"])
-    assert records.totals[0].epsilon == pytest.approx(epsilon([Event(0.2, (2.0,), 2)], 1e-5))
+    assert records.totals[0].epsilon == pytest.approx(epsilon([Event(0.2, (2.0,), 9)], 1e-5))
     assert records.entries[0].state != "finished"
+    (tmp_path / "run" / "privacy.json").unlink()  # as earlier versions left it: what the plan was is not known
+    (records,) = register([tmp_path / "run"])
+    assert records.totals[0].epsilon == 8.0
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_every_holder_counts_with_its_own_budget_and_never_with_less_than_is_stated(tmp_path, killed):
+    def stop(update):
+        if update.step.round == 2:
+            raise RuntimeError if killed else KeyboardInterrupt
+
+    x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+    holders = fedfdp.Federation.from_clients({n: (x[i::2], (x[i::2, 0] > 0).long()) for i, n in enumerate("ab")})
+    private = fedfdp.DPSGD(epsilon=2.0, delta=1e-3, sigma=2.0, q=0.25, clip=1.0, budgets={"a": 8.0}, accountant="rdp")
+    with pytest.raises((RuntimeError, KeyboardInterrupt)):
+        fedfdp.train(torch.nn.Linear(4, 2), holders, algorithm=fedfdp.ALIDPFL(lr=0.5), privacy=private, rounds=4,
+                     out=tmp_path / "run", on_update=stop)  # fmt: skip
+    stated = json.loads((tmp_path / "run" / "privacy.json").read_text())
+    assert {c["client"]: c["epsilon"] for c in stated["clients"]} == {"a": 8.0, "b": 2.0}  # filters
+    for _ in range(2):
+        (records,) = register([tmp_path / "run"])
+        assert {total.holder: total.epsilon for total in records.totals} == {"a": 8.0, "b": 2.0}
+        (tmp_path / "run" / "privacy.json").unlink(missing_ok=True)
 
 
 @pytest.fixture
 def node(tmp_path):
     folder = tmp_path / "kept"
     folder.mkdir()
-    with LedgerBook.open(folder / "ledger.jsonl", data="all records of north", config="all runs",
+    with LedgerBook.open(folder / "ledger.jsonl", data="all records of north, by patient", config="all runs",
                          budgets={"north": 2.0}, delta=1e-6) as book:  # fmt: skip
         for round in range(4):
             book.ledger("north").charge(round, "asked", [Event(0.1, (3.0,), 1)], replayable=False)

@@ -71,4 +71,4 @@ def test_an_interrupted_run_has_one_too(digits, tmp_path):
     assert made["rounds"] == 1
     # When it ends may depend on what it showed, so all four planned rounds are claimed, not the one that was paid.
     assert made["epsilon"] == pytest.approx(epsilon([Event(0.2, (2.0, 5.0), 4)], 1e-5))
-    assert any("ended after 1 of 4 rounds" in warning for warning in made["warnings"])
+    assert any("written after 1 of 4 rounds" in warning for warning in made["warnings"])

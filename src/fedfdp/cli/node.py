@@ -101,6 +101,8 @@ def ledger(
 
 def _print_spending(found: "Spending", by: str) -> None:
     print(f"{found.client}: ε = {found.claim:.4f} at δ = {found.delta:g}, by {found.accountant} ({found.path})")
+    if found.warning:
+        print(f"  warning: {found.warning}")
     for part in found.runs if by == "run" else found.days:
         when = f"{part.first or '?'} to {part.last or '?'}  " if by == "run" else ""
         rounds = f"{part.rounds} {'round' if part.rounds == 1 else 'rounds'}"
@@ -121,7 +123,7 @@ def backup(
     from fedfdp.engines.flower.policy import load_node
 
     count = back_up(load_node(config), out)
-    print(f"{out} holds {count} charges; it has no records and no key")
+    print(f"{out} holds {count} charges; it has no records and not the node's key")
 
 
 @app.command()

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import IO
 
 
-def write_whole(path: Path, content: bytes, *, sync: bool = True) -> None:
-    """Writes all of the file or nothing of it: written beside, synced unless it may be lost, moved into place."""
+def write_whole(path: Path, content: bytes, *, sync: bool = True, private: bool = False) -> None:
+    """Writes all of the file or nothing of it: written beside, synced unless it may be lost, moved into place.
+
+    `private`: nobody else can read it, not for an instant.
+    """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(beside, "wb") as file:
+        with open(beside, "wb", opener=_private if private else None) as file:
             file.write(content)
             if sync:
                 file.flush()
@@ -21,6 +24,10 @@ def write_whole(path: Path, content: bytes, *, sync: bool = True) -> None:
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 @contextmanager

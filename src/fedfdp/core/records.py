@@ -9,6 +9,7 @@ import json
 import types
 import typing
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 import safetensors
@@ -133,6 +134,7 @@ def _of_type(kind: type[T], value: Json, path: str) -> T:
     return value
 
 
+@lru_cache(maxsize=256)
 def _hints(kind: Any) -> dict[str, Any]:
     """The types of a dataclass's fields; of a generic one, `Box[int]`, with its parameters filled in."""
     origin = typing.get_origin(kind)

@@ -29,7 +29,10 @@ def parse(kind: type[T], values: object, section: str) -> T:
     if not isinstance(values, dict):
         raise SettingError(section, values, "a section of settings", f"write [{section}] and its settings below it")
     known = [field.name for field in dataclasses.fields(kind)]
+    gone: dict[str, str] = getattr(kind, "GONE", {})  # settings of earlier versions, and what takes their place
     for name in values:
+        if name in gone:
+            raise SettingError(f"{section}.{name}", values[name], "there is no such setting any more", gone[name])
         if name not in known:
             raise SettingError(f"{section}.{name}", values[name], f"no such setting; {nearest(name, known)}")
     defaults = {field.name: field.default for field in dataclasses.fields(kind)}

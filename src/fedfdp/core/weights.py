@@ -8,7 +8,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]  # the name and shape of each tensor, in order
@@ -85,9 +87,19 @@ class Weights(Mapping[str, Tensor]):
     def __repr__(self) -> str:
         return f"Weights({', '.join(f'{name}: {t.dtype} {tuple(t.shape)}' for name, t in self.items())})"
 
-    def __reduce__(self) -> tuple[type["Weights"], tuple[Shapes, tuple[Tensor, ...], tuple[int, ...]]]:
-        # A vector may be one row of a matrix: its neighbours are not copied with it.
+    def __reduce__(self) -> tuple[Callable[..., "Weights"], tuple[object, ...]]:
+        # A vector may be one row of a matrix: its neighbours are not copied with it. As arrays they travel without a
+        # copy of their own, many times as fast as tensors do.
+        plain = all(v.device.type == "cpu" and v.dtype in (torch.float32, torch.float64) for v in self.vectors)
+        if plain and all(v.is_contiguous() for v in self.vectors):
+            return _arrived, (self.shapes, tuple(v.detach().numpy() for v in self.vectors), self.homes)
         return Weights, (self.shapes, tuple(vector.clone() for vector in self.vectors), self.homes)
+
+
+def _arrived(shapes: Shapes, arrays: tuple[NDArray[np.floating], ...], homes: tuple[int, ...]) -> Weights:
+    """Weights whose numbers came as arrays; those that lie in memory which must not be written are copied."""
+    own = (array if array.flags.writeable else array.copy() for array in arrays)
+    return Weights(shapes, tuple(map(torch.from_numpy, own)), homes)
 
 
 def each(operation: Callable[..., Tensor], first: Mapping[str, Tensor], *others: Mapping[str, Tensor]) -> Weights:

@@ -15,8 +15,9 @@ The words of this package:
 
 from typing import TYPE_CHECKING
 
+from fedfdp.data.clients import ClientData
 from fedfdp.data.dataset import Dataset
-from fedfdp.data.federation import ClientData, Federation
+from fedfdp.data.federation import Federation
 from fedfdp.data.named.load import load
 from fedfdp.data.shard import Shard
 

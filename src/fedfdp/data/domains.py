@@ -9,10 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedfdp.core.errors import DataError
-from fedfdp.data.federation import ClientData, Federation, Part
+from fedfdp.data.clients import ClientData
+from fedfdp.data.federation import Federation, Part
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +34,10 @@ class Domains(Federation):
         if len({pool.classes for pool in self.pools.values()}) > 1:
             raise DataError(f"{self.name}: clients have different classes, which cannot be counted together")
         return super().class_counts(part)
+
+    def targets(self, part: Part) -> Tensor:
+        shards = [client.train if part == "train" else client.test for client in self.clients]
+        return torch.cat([shard.y[shard.index] for shard in shards])
 
     def holdings(self) -> dict[str, object]:
         differ = len({pool.classes for pool in self.pools.values()}) > 1

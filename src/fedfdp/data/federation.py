@@ -4,7 +4,7 @@ It copies no records until a batch is taken, and refuses records that cannot be 
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -16,10 +16,10 @@ from torch import Tensor
 
 from fedfdp.core.errors import DataError
 from fedfdp.core.trees import Form, Inputs, form_of, is_plain, joined, parts_of
+from fedfdp.data.clients import ClientData, Clients, Held, gathered
 from fedfdp.data.dataset import Dataset
 from fedfdp.data.from_arrays import as_inputs, as_targets, check_records, numbered, pairs_of, persons_of
 from fedfdp.data.partition import How, deal
-from fedfdp.data.shard import Shard
 from fedfdp.data.split import PARTITION, SPLIT, split, stream, subsample
 from fedfdp.models.tasks import Task, find_task, task_for
 from fedfdp.privacy.accounting import Event
@@ -28,24 +28,10 @@ Part = Literal["train", "test"]
 
 
 @dataclass(frozen=True, eq=False)
-class ClientData:
-    """A client: one data holder with its records."""
-
-    name: str  # how budgets, ledgers and reports name it
-    train: Shard  # what is trained on, and protected
-    test: Shard  # what the model is judged by; empty if the holder has a single record or gave no test records
-
-    @property
-    def size(self) -> int:
-        """n_i, which the holder declares: the number of its training records, or of the persons in them."""
-        return len(self.train) if self.train.persons is None else len(self.train.persons)
-
-
-@dataclass(frozen=True, eq=False)
 class Federation:
     """All clients over one pool."""
 
-    clients: tuple[ClientData, ...]  # in the order of summation
+    clients: Sequence[ClientData]  # in the order of summation
     classes: int | None  # None for regression
     name: str  # of the data, for display
     x: Inputs  # inputs of all records: the pool; a tensor, or a tree of several inputs
@@ -58,8 +44,9 @@ class Federation:
     declared: str | Task = ""  # what the targets are; "": one class each, or numbers
 
     def __post_init__(self) -> None:
-        clients = [(c.name, len(c.train), c.train.index, c.test.index) for c in self.clients]
-        check_records(self.x, self.y, self.classes, clients, self.task)
+        train, test = self.held("train"), self.held("test")
+        held = zip(self.names, train, test, strict=True)
+        check_records(self.x, self.y, self.classes, self.names, train.counts, held, self.task)
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -67,12 +54,28 @@ class Federation:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The clients' names, in the order of summation."""
-        return tuple(client.name for client in self.clients)
+        return self.clients.names if isinstance(self.clients, Clients) else tuple(c.name for c in self.clients)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """n_i of each client: its training records, or the persons they are of."""
+        if self.clients[0].train.unit is None:
+            return tuple(self.held("train").counts.tolist())
         return tuple(client.size for client in self.clients)
+
+    def held(self, part: Part) -> Held:
+        """Which records of the pool each client trains on, or is tested on."""
+        return self._held[0 if part == "train" else 1]
+
+    def targets(self, part: Part) -> Tensor:
+        """The targets of these records, one client after the other."""
+        return self.y[self.held(part).rows]
+
+    @cached_property
+    def _held(self) -> tuple[Held, Held]:
+        if isinstance(self.clients, Clients):
+            return self.clients.train, self.clients.test
+        return gathered((client.train.index, client.test.index) for client in self.clients)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -114,7 +117,7 @@ class Federation:
     @cached_property
     def shares(self) -> Tensor:
         """p_i = n_i / Σ n_j over the training records, float64."""
-        sizes = torch.tensor([len(client.train) for client in self.clients], dtype=torch.float64)
+        sizes = torch.from_numpy(self.held("train").counts).double()
         return sizes / sizes.sum()
 
     def part(self, client: str) -> "Federation":
@@ -123,24 +126,21 @@ class Federation:
 
     def with_inputs(self, x: Inputs) -> "Federation":
         """The same clients and targets over other inputs of the same records, such as their features."""
-        clients = tuple(
-            ClientData(client.name, replace(client.train, x=x), replace(client.test, x=x)) for client in self.clients
-        )
-        return replace(self, clients=clients, x=x)
+        return replace(self, clients=Clients(self.names, x, self.y, self.clients[0].train.unit, *self._held), x=x)
 
     def class_counts(self, part: Part = "train") -> NDArray[np.int64]:
         """How many records of each class each client holds: (clients, classes)."""
         if self.classes is None or not self.task.usual:
             raise DataError(f"{self.name} is for {self.task.name}: it has no classes to count")
-        shards = [client.train if part == "train" else client.test for client in self.clients]
-        return np.stack([torch.bincount(s.y[s.index], minlength=self.classes).numpy() for s in shards])
+        cells = self.held(part).owner * self.classes + self.targets(part)
+        return torch.bincount(cells, minlength=len(self) * self.classes).reshape(len(self), self.classes).numpy()
 
     def holdings(self) -> dict[str, object]:
         """Who holds how many records, and of which classes: what clients.json of a run holds."""
         return {
             "names": list(self.names),
-            "train": [len(client.train) for client in self.clients],
-            "test": [len(client.test) for client in self.clients],
+            "train": self.held("train").counts.tolist(),
+            "test": self.held("test").counts.tolist(),
             "classes": None if self.classes is None or not self.task.usual else self.class_counts().tolist(),
             "class_names": list(self.labels),
         }
@@ -162,11 +162,10 @@ class Federation:
             digest.update(f"task {self.task.name}".encode())
         if (unit := self.clients[0].train.unit) is not None:
             digest.update(unit.contiguous().numpy().data)
-        for client in self.clients:
-            name = client.name.encode()
-            digest.update(f"{len(name)} {len(client.train)} {len(client.test)} ".encode() + name)
-            digest.update(client.train.index.numpy().data)
-            digest.update(client.test.index.numpy().data)
+        for name, train, test in zip(map(str.encode, self.names), self.held("train"), self.held("test"), strict=True):
+            digest.update(f"{len(name)} {len(train)} {len(test)} ".encode() + name)
+            digest.update(train.data)
+            digest.update(test.data)
         return digest.hexdigest()
 
     @classmethod
@@ -282,17 +281,18 @@ class Federation:
         classes: int | None,
         name: str,
         names: Sequence[str],
-        parts: Sequence[tuple[Tensor, Tensor]],
+        parts: Iterable[tuple[Tensor, Tensor]],
         *,
         unit: NDArray[np.int64] | None = None,
         unit_name: str = "person",
         task: str | Task = "",
     ) -> "Federation":
-        """Clients over a pool that exists already; `parts` are each client's train and test positions."""
+        """Clients over a pool that exists already and is not copied: the way to a million of them.
+
+        `parts` are each client's train and test positions, which may come one at a time. The rest: as `from_clients`.
+        """
         of_whom = None if unit is None else torch.from_numpy(unit)
-        members = tuple(
-            ClientData(client, Shard(x, y, train, of_whom), Shard(x, y, test, of_whom))
-            for client, (train, test) in zip(names, parts, strict=True)
-        )
+        held = gathered(pair for _, pair in zip(names, parts, strict=True))
+        members = Clients(names, x, y, of_whom, *held)
         named = "record" if unit is None else unit_name
         return cls(clients=members, classes=classes, name=name, x=x, y=y, unit=named, declared=task)

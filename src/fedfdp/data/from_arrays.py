@@ -5,6 +5,7 @@ is changed, dropped or filled in.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -16,6 +17,8 @@ from fedfdp.core.errors import DataError
 from fedfdp.core.trees import Inputs, as_tree, form_of, grown, parts_of
 from fedfdp.models.losses import IGNORED
 from fedfdp.models.tasks import Task
+
+Holder: TypeAlias = tuple[str, NDArray[np.int64], NDArray[np.int64]]  # its name, its train and its test records
 
 
 def pairs_of(client: str, given: object) -> list[tuple[object, object]]:
@@ -130,15 +133,20 @@ def as_targets(
 
 
 def check_records(
-    x: Inputs, y: Tensor, classes: int | None, clients: Sequence[tuple[str, int, Tensor, Tensor]], task: Task
+    x: Inputs,
+    y: Tensor,
+    classes: int | None,
+    names: Sequence[str],
+    sizes: NDArray[np.int64],
+    clients: Iterable[Holder],
+    task: Task,
 ) -> None:
-    """Raises a DataError for the first fault. A client is (name, training records, train index, test index)."""
-    if not clients:
+    """Raises a DataError for the first fault. `sizes` are numbers of training records; `clients` come one at a time."""
+    if not names:
         raise DataError("a federation needs at least one client")
-    for name, train, _, _ in clients:
-        if train == 0:
-            raise DataError(f"client {name!r} has no training records; give it some or leave it out")
-    if len({name for name, *_ in clients}) < len(clients):
+    for place in np.flatnonzero(sizes == 0).tolist():
+        raise DataError(f"client {names[place]!r} has no training records; give it some or leave it out")
+    if len(set(names)) < len(names):
         raise DataError("two clients have the same name; names must differ")
     if len(x) != len(y):
         raise DataError(f"{len(x)} records in x, {len(y)} in y")
@@ -176,11 +184,12 @@ def persons_of(client: str, units: Mapping[str, ArrayLike]) -> NDArray[np.generi
     return np.asarray(units[client])
 
 
-def _first(bad: Tensor, clients: Sequence[tuple[str, int, Tensor, Tensor]]) -> tuple[str, str, int]:
+def _first(bad: Tensor, clients: Iterable[Holder]) -> tuple[str, str, int]:
     """The first bad record: its client, its row as that client gave it (test after train), its place in the pool."""
-    for name, _, train, test in clients:
-        own = torch.cat([train, test]).sort().values
-        hits = bad[own].nonzero()
+    wrong = bad.numpy()
+    for name, train, test in clients:
+        own = np.sort(np.concatenate([train, test]))
+        hits = np.flatnonzero(wrong[own])
         if len(hits):
             row = int(hits[0])
             return name, f"row {row}", int(own[row])

@@ -136,10 +136,10 @@ def _owners(indices: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     return owner
 
 
-def single_holder(records: FileRecords, facts: Facts, name: str, *, test_fraction: float) -> Federation:
-    """A federation of one client: the holder with its own file."""
+def single_holder(records: FileRecords, facts: Facts, name: str) -> Federation:
+    """A federation of one client: the holder with its own file. Test records are those that the file marks."""
     others = [holder for holder in records.holders or () if holder != name]
     if facts.holder is not None and others:
         raise DataError(f"{records.name}, column {facts.holder!r}: has rows of {others[0]!r}; this node is {name!r}")
     alone = replace(records, holders=(name,), owner=np.zeros(len(records.x), np.int64))
-    return federation_of_records(alone, test_fraction=test_fraction)
+    return federation_of_records(alone, test_fraction=0.0)

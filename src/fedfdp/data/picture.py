@@ -76,7 +76,7 @@ def table(federation: Federation) -> "Table":
         grid.add_column(title, justify="right")
     grid.add_column("all", no_wrap=True)
     for i in shown:
-        client, cells = federation.clients[i], Text()
+        client, cells = federation.clients[int(i)], Text()
         for k, count in enumerate(counts[i]):
             cells.append(_shade(count, counts.max()) * 2 + " ", style=_colour(k) if count else "dim")
         bar = "▇" * max(1, round(14 * sizes[i] / sizes.max()))

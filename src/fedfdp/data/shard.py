@@ -59,9 +59,9 @@ class Shard:
         """SHA-256 of the records in order and of their persons: the same wherever they are kept."""
         kind = f"{self.x.dtype}{self.x.shape[1:]}" if isinstance(self.x, Tensor) else str(form_of(self.x))
         sha = hashlib.sha256(f"{kind}{self.y.dtype}{self.y.shape[1:]}{len(self)}".encode())
-        for positions in torch.split(torch.arange(len(self)), 4096):
-            x, y = self.take(positions)
-            for part in (*parts_of(x), y):
+        for start in range(0, len(self), 4096):
+            index = self.index[start : start + 4096]
+            for part in (*parts_of(inputs_at(self.x, index)), self.y[index]):
                 sha.update(part.contiguous().numpy().data)
         if self.persons is not None:
             sha.update(self.persons.order.contiguous().numpy().data)

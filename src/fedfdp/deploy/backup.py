@@ -7,7 +7,7 @@ copy does not start, and once its owner has declared it, it assumes that all tha
 import io
 import json
 import tarfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedfdp.core import files
@@ -17,6 +17,7 @@ from fedfdp.engines.flower.judging import EVALUATIONS
 from fedfdp.engines.flower.memory import STATE
 from fedfdp.engines.flower.node import STOPPED
 from fedfdp.engines.flower.policy import NodeConfig, load_node
+from fedfdp.engines.flower.sides import SIDES, Sides
 from fedfdp.engines.flower.witness import MARK, Witness
 from fedfdp.privacy.accounting.events import Event, repeat
 from fedfdp.privacy.ledger.file import Entry, entry_of
@@ -26,7 +27,7 @@ from fedfdp.privacy.ledger.periods import Today, utc_today
 
 ASSUMED = "assumed after a restore"
 MOST_COUNTED = 10**9  # of equal charges, as a coordinator takes them
-_KEPT = (STOPPED, EVALUATIONS, STATE, MARK)
+_KEPT = (STOPPED, EVALUATIONS, STATE, MARK, SIDES)
 
 
 def back_up(config: NodeConfig, out: Path) -> int:
@@ -76,26 +77,18 @@ def declare_restored(path: Path, *, by_witness: bool = False, today: Today = utc
     folder.mkdir(parents=True, exist_ok=True)
     with open_book(config, today) as book:
         ledger = book.ledger(config.name)
-        found, assumed = _from_witness(ledger, witness), 0
+        lost, assumed = [entry_of(json.loads(line)) for line in witness.lost()], 0
+        for entry in lost:
+            ledger.adopt(entry)
         if not by_witness:
             rounds = [entry.events for entry in book.entries() if entry.round != BEFORE]
             assumed = _all_that_fits(ledger, [*rounds[-1:], (policy.dearest,)])
         said = ledger.epsilon()
     (folder / STATE).unlink(missing_ok=True)  # what it remembers of a run is older than what it sent
     files.write_whole(folder / EVALUATIONS, json.dumps({"answered": policy.evaluations}).encode())
+    replace(Sides.load(folder, used=True), closed=True).save(folder)  # who came since then may have been trained on
     witness.begin_anew()
-    return Declared(found, assumed, said)
-
-
-def _from_witness(ledger: Ledger, witness: Witness) -> int:
-    """Charges all lines that the second copy has after the part that both have in common."""
-    shown, known = witness.ledger.read_bytes().splitlines(), witness.lines().splitlines()
-    both = zip(shown, known, strict=False)
-    common = next((n for n, (one, other) in enumerate(both) if one != other), min(len(shown), len(known)))
-    lost = [entry_of(json.loads(line)) for line in known[max(common, 1) :]]
-    for entry in lost:
-        ledger.adopt(entry)
-    return len(lost)
+    return Declared(len(lost), assumed, said)
 
 
 def _all_that_fits(ledger: Ledger, prices: list[tuple[Event, ...]]) -> int:

@@ -36,7 +36,7 @@ from fedfdp.training.rounds import Plan
 
 log = logging.getLogger("fedfdp.server")
 
-ARRIVALS = "arrivals.jsonl"
+ARRIVALS, WAITING = "arrivals.jsonl", "waiting.json"
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,10 @@ def coordinate(
         if privacy is not None:
             budgets = {name: privacy.budget(name) for name in roster.names}
             register = Path(settings.register) if settings.register else None
-            accounts = Accounts(privacy.delta, privacy.accountant, budgets, method.adaptive, register=register)
+            waiting = folder / WAITING if folder else None
+            accounts = Accounts(
+                privacy.delta, privacy.accountant, budgets, method.adaptive, register=register, waiting=waiting
+            )
         engine = FlowerEngine(
             roster,
             method,

@@ -74,7 +74,7 @@ def _node(config: NodeConfig, path: Path) -> Iterator[Finding]:
         yield _tried("certificate", lambda: _authorities(Path(config.certificate or "")))
         yield _tried("key", lambda: _key(Path(config.key or "")))
     yield _tried("data", lambda: _data(config))
-    yield _tried("budget", lambda: _budget(path, folder))
+    yield _tried("budget", lambda: _budget(path, config))
     if (folder / STOPPED).exists():
         yield Finding("state", "bad", f"it refuses rounds after an error: read {folder / STOPPED}, and delete it")
 
@@ -244,13 +244,15 @@ def _node_keys(settings: Flower) -> tuple[State, str]:
 
 def _data(config: NodeConfig) -> tuple[State, str]:
     (held,) = own_records(config.name, config.data).federation.clients
-    return "ok", f"{len(held.train):,} training records can be read"
+    return "ok", f"{len(held.train) + len(held.test):,} records can be read"
 
 
-def _budget(path: Path, folder: Path) -> tuple[State, str]:
-    if not (folder / LEDGER).is_file():
+def _budget(path: Path, config: NodeConfig) -> tuple[State, str]:
+    if not (Path(config.folder) / LEDGER).is_file() and not config.second.is_file():
         return "ok", "no ledger yet: nothing was spent"
     found = spending(path)
+    if found.warning:
+        return "bad", found.warning
     said = "; ".join(f"{left.what}: {left.used:.4f} of {left.budget:g} used" for left in found.left)
     rounds = found.left[-1].rounds
     if rounds == 0:

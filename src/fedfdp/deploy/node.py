@@ -11,8 +11,7 @@ from fedfdp.runs.build import federation_of
 
 def open_node(config: NodeConfig) -> Node:
     """The node with its records read and its folder open."""
-    held = own_records(config.name, config.data)
-    return Node(config, held.federation, split_given=held.split_given)
+    return Node(config, own_records(config.name, config.data))
 
 
 def own_records(name: str, data: NodeData) -> Holding:

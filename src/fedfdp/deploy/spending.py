@@ -8,6 +8,7 @@ from typing import Any
 from fedfdp.core.errors import RunError
 from fedfdp.engines.flower.book import LEDGER
 from fedfdp.engines.flower.policy import load_node
+from fedfdp.engines.flower.spent import read_node
 from fedfdp.privacy.accounting import find
 from fedfdp.privacy.accounting.base import Accountant
 from fedfdp.privacy.accounting.events import Event, History, history_of, merge
@@ -57,6 +58,7 @@ class Spending:
     runs: list[Part] = field(default_factory=list)
     days: list[Part] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)  # the whole budget, then that of the calendar period
+    warning: str = ""  # that the ledger in the folder has not all that was spent
 
     def epsilon(self, part: Part) -> float:
         """What a part would cost alone: these do not add up to the whole, which costs less."""
@@ -74,22 +76,23 @@ class Spending:
             for name, found in parts.items()
         }
         about = {"client": self.client, "ledger": str(self.path), "delta": self.delta, "accountant": self.accountant}
-        return {**about, "epsilon": self.claim, **shown, "left": [vars(left) for left in self.left]}
+        left = [vars(left) for left in self.left]
+        return {**about, "epsilon": self.claim, **shown, "left": left, "warning": self.warning}
 
 
 def spending(place: Path, today: Today = utc_today) -> Spending:
     """Of a node's folder, or of its node.toml, which also says what a calendar period may cost."""
-    limit = None
+    limit = second = None
     folder = place
     if place.is_file():
         config = load_node(place)
-        folder, limit = Path(config.folder), config.policy.limit
+        folder, limit, second = Path(config.folder), config.policy.limit, config.second
     elif not place.is_dir():
         raise RunError(f"{place}: there is no such folder; give a node's folder or its node.toml")
-    return _read(folder / LEDGER, limit, today)
+    return _read(folder, second, limit, today)
 
 
-def _read(path: Path, limit: Limit | None, today: Today) -> Spending:
+def _read(folder: Path, second: Path | None, limit: Limit | None, today: Today) -> Spending:
     runs: dict[str, Part] = {}
     days: dict[str, Part] = {}
     dates, latest = Dates(today, limit), list[tuple[Event, ...]]()
@@ -101,7 +104,8 @@ def _read(path: Path, limit: Limit | None, today: Today) -> Spending:
         dates.count(entry.date, history_of(entry.events))
         latest[:] = [entry.events]
 
-    charges = read_ledger(path, each)
+    path = folder / LEDGER
+    charges, warning = read_node(folder, second, each)
     if charges.budget is None:
         raise RunError(f"{path} is the ledger of many clients; give a node's folder")
     client = str(charges.header.get("client"))
@@ -123,7 +127,7 @@ def _read(path: Path, limit: Limit | None, today: Today) -> Spending:
             found[1].rounds = min(found[0].rounds, found[1].rounds)
     claim = by.claim(history, charges.budget, charges.delta)
     parts = list(runs.values()), list(days.values())
-    return Spending(client, path, charges.delta, charges.accountant, claim, *parts, found)
+    return Spending(client, path, charges.delta, charges.accountant, claim, *parts, found, warning)
 
 
 def date_of(path: Path) -> str:

@@ -57,10 +57,10 @@ class LocalEngine(Engine):
         self._method = identity(type(algorithm))
         # A method, and for each learner the digest by `_how_computed`.
         self._computed: tuple[Algorithm | None, dict[int, str]] = (None, {})
-        by_record = all(client.train.unit is None for client in federation.clients)
+        by_record = federation.clients[0].train.unit is None  # one unit for all
         alike = learner.first is None  # otherwise each client's model is put together by itself
         self.fused = fused and privacy is not None and not learner.stochastic and by_record and alike
-        self._places = {client.name: place for place, client in enumerate(federation.clients)}
+        self._places = {name: place for place, name in enumerate(federation.names)}
         self.unable: set[str] = set()
         self.local_losses: dict[str, float] = {}  # of the clients' own updated models, where a round was watched
 
@@ -84,6 +84,7 @@ class LocalEngine(Engine):
         if self.privacy is not None:
             self._check(broadcast)
         usual = self._request(broadcast, self.learner) if self.privacy else None
+        fresh = self.algorithm.memory()  # of a client that remembers nothing yet
         for wave in self._waves(self._clients(asked)):
             message, request = broadcast, usual
             if (learner := self.learner.of(wave[0].name)) is not self.learner:  # models that differ go one by one
@@ -91,17 +92,16 @@ class LocalEngine(Engine):
                 request = self._request(message, learner) if self.privacy else None
             clients = []
             for data in wave:
-                memory = memories[data.name] if data.name in memories else self.algorithm.memory()
+                memory = memories.get(data.name, fresh)
                 if client := self._charged(data, message.round, memory, request):
                     clients.append((client, memory))
             yield Wave(clients, message, request)
 
     def _clients(self, asked: Sequence[str] | None) -> Sequence[ClientData]:
         """Those that are asked, in the federation's order. Of a million clients, only they are looked at."""
-        if asked is None:
-            return self.federation.clients
         places = self._places
-        return [self.federation.clients[place] for place in sorted({places[name] for name in asked if name in places})]
+        which = range(len(places)) if asked is None else sorted({places[name] for name in asked if name in places})
+        return [self.federation.clients[place] for place in which]
 
     def answers(self, wave: "Wave", *, watch: bool = False) -> Iterator[tuple[Upload, object]]:
         """Upload and new memory of each client of a wave."""

@@ -188,6 +188,11 @@ class RunFolder:
         """The whole file or nothing."""
         files.write_whole(self.path / name, content)
 
+    def remove(self, *names: str) -> None:
+        """Deletes these files, as far as they are there."""
+        for name in names:
+            (self.path / name).unlink(missing_ok=True)
+
     def write_live(self, said: Json) -> None:
         """Replaces what the run says of itself; after a power failure it may be older than the rest."""
         files.write_whole(self.path / LIVE, json.dumps(said).encode(), sync=False)

@@ -72,5 +72,5 @@ def default_threads() -> int:
 
 def threads_for(learner: Learner, federation: Federation, algorithm: Algorithm, privacy: DPSGD | None) -> int:
     """One for a small model on small batches, where waiting for each other costs threads more than they save."""
-    records = privacy.q * sum(len(client.train) for client in federation.clients) if privacy else algorithm.batch_size
+    records = privacy.q * int(federation.held("train").counts.sum()) if privacy else algorithm.batch_size
     return 1 if records * weights.size(learner.initial()) < SMALL_WORK else default_threads()

@@ -4,15 +4,16 @@ Nothing is estimated: what is not known is not added silently, it is said.
 """
 
 import datetime
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedfdp.core.errors import RunError
-from fedfdp.engines.flower.judging import EVALUATIONS
+from fedfdp.engines.flower.book import unit_of
+from fedfdp.engines.flower.judging import answered
 from fedfdp.engines.flower.policy import NodeConfig, load_node
+from fedfdp.engines.flower.spent import read_node
 from fedfdp.privacy.accounting import find
 from fedfdp.privacy.accounting.events import History, bucket, merge
 from fedfdp.privacy.ledger.reading import read_ledger
@@ -140,12 +141,14 @@ def _entries(place: Path) -> list[Entry]:
 
 def _node(config: NodeConfig) -> Entry:
     folder = Path(config.folder)
-    charges, answered = read_ledger(folder / LEDGER), folder / EVALUATIONS
+    charges, warning = read_node(folder, config.second)
     histories = charges.histories or {config.name: ()}
+    written = folder / LEDGER if (folder / LEDGER).is_file() else config.second
     return Entry(
-        folder, "node", _date(folder / LEDGER), f"records of {config.name}", Unit(config.data.unit or RECORD),
+        folder, "node", _date(written), f"records of {config.name}", Unit(unit_of(charges.header)),
         "all runs", "open", _spent(histories, charges.accountant, charges.delta, {}, charges.budget),
-        fixed_holders=True, evaluations=json.loads(answered.read_text())["answered"] if answered.is_file() else 0,
+        fixed_holders=True, evaluations=answered(folder, config.second),
+        warnings=(warning,) if warning else (),
     )  # fmt: skip
 
 
@@ -168,15 +171,28 @@ def _run(run: RunFolder) -> Entry:
 
 
 def _holders(run: RunFolder, config: Json, said: Json | None) -> dict[str, Spent]:
-    """By the ledger where it is kept here; across machines by the statement, which says what nodes reported."""
+    """The largest of what the ledger here shows and what the statement says: of nodes, or of a whole plan.
+
+    A run that neither ended nor has a statement may have been planned to spend its whole budget.
+    """
     stated = {account["client"]: account for account in (said or {}).get("clients", ())}
-    budgets = {name: account["budget"] for name, account in stated.items()}
-    if (run.path / LEDGER).is_file():
-        charges = read_ledger(run.path / LEDGER)
-        budget = config.get("privacy", {}).get("epsilon")
-        return _spent(charges.histories, charges.accountant, charges.delta, budgets, budget)
-    delta = float((said or {}).get("delta", 0.0))
-    return {name: Spent(account["epsilon"], delta, None, account["budget"]) for name, account in stated.items()}
+    privacy, delta = config.get("privacy") or {}, float((said or {}).get("delta", 0.0))
+    budgets = {**(privacy.get("budgets") or {}), **{name: account["budget"] for name, account in stated.items()}}
+    found = {
+        name: Spent(account["epsilon"], delta, None, account["budget"])
+        for name, account in stated.items()
+        if account["epsilon"] or not (run.path / LEDGER).is_file()
+    }
+    if not (run.path / LEDGER).is_file():
+        return found
+    charges = read_ledger(run.path / LEDGER)
+    shown = _spent(charges.histories, charges.accountant, charges.delta, budgets, privacy.get("epsilon"))
+    for name, spent in shown.items():
+        least = found[name].epsilon if name in found else 0.0
+        least = (spent.budget or 0.0) if said is None and not run.finished else least
+        enough = least <= spent.epsilon * (1 + 1e-9)
+        found[name] = spent if enough else replace(spent, epsilon=least, history=None)
+    return found
 
 
 def _spent(

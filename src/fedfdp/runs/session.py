@@ -26,6 +26,7 @@ from fedfdp.fairness.metrics import by_class
 from fedfdp.models.learner import Learner
 from fedfdp.models.pretrained import remark_of, save_whole, told_of_moves
 from fedfdp.models.tasks import task_for
+from fedfdp.privacy.accounting.events import history_of, repeat
 from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json, RunFolder
 from fedfdp.runs.live import Live
 from fedfdp.runs.statement import Statement, statement
@@ -148,6 +149,8 @@ class Session:
         self.folder.forget_metrics_after(self.trainer.progress.state.round)
         self.folder.write(CLIENTS, json.dumps(self.members.holdings()).encode())
         self.history = self.folder.metrics()
+        if not (self.folder.path / PRIVACY_JSON).exists():
+            self._write_statement()  # of the whole plan: whatever ends the run, and however, it is not less than that
 
     def _record(self, step: Step) -> None:
         """Notes an evaluation, once what was spent for it is durable."""
@@ -193,6 +196,8 @@ class Session:
     def _check_charges(self, accounts: Accounts) -> None:
         """Raises if the ledgers show fewer events than the uploads have: the stated ε would be too low."""
         if self.engine.charges_here and accounts.charged() < self.trainer.events:
+            if self.folder is not None:  # what was written before the first round is not true
+                self.folder.remove(PRIVACY_JSON, PRIVACY_PAGE)
             name, used, shown = type(self.engine).__name__, self.trainer.events, accounts.charged()
             raise FedFDPError(
                 f"engine {name} has uploads of {used} events, and the ledgers show {shown}: it must charge a client "
@@ -203,6 +208,7 @@ class Session:
         trainer, done = self.trainer, self.trainer.progress.state.round
         if not self.history or self.history[-1]["round"] != done:
             self._record(Step(done, self.plan.rounds, 0, trainer.evaluate(last=True)))
+        self.engine.settle()
         if self.accounts is not None:
             self.accounts.sync()
         summary = self._summary()
@@ -227,16 +233,21 @@ class Session:
         if self.accounts is None or self.plan.privacy is None:
             return None
         self._check_charges(self.accounts)
-        facts = self.engine.facts()
+        facts, algorithm, done = self.engine.facts(), self.plan.algorithm, self.trainer.progress.state.round
+        ahead = None
+        if self._cut_short:
+            round = algorithm.events(None, self.plan.privacy)
+            ahead = self.engine.ahead(history_of(repeat(round, self.plan.rounds - done)))
         data = self.folder.config().get("data", {}) if self.folder is not None else {}
         return statement(
-            self.plan.algorithm,
-            algorithm_name(self.plan.algorithm),
+            algorithm,
+            algorithm_name(algorithm),
             self.plan.privacy,
             self.accounts,
             dict(zip(self.members.names, self.members.sizes, strict=True)),
-            rounds=self.trainer.progress.state.round,
+            rounds=done,
             planned=self.plan.rounds if self._cut_short else None,
+            ahead=ahead,
             repeatable=self.plan.repeatable,
             before=self.members.before,
             unit=self.members.unit,

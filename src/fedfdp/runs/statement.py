@@ -3,7 +3,6 @@
 Every number comes from the ledgers. Nothing is claimed that the ledgers do not show.
 """
 
-import dataclasses
 import datetime
 import json
 import math
@@ -18,6 +17,7 @@ from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.unit import Unit
 from fedfdp.training.protocols import Accounts
 
+MOST_INDENTED = 1000  # clients of a statement that is laid out for people too
 RANGES = "once, before training: counts of the columns' values on a public grid, noised, to estimate ranges from"
 
 
@@ -72,7 +72,7 @@ class Statement:
             )
         if self.planned is not None:
             found.append(
-                f"the run ended after {self.rounds} of {self.planned} rounds. When a run ends may depend on what it "
+                f"this was written after {self.rounds} of {self.planned} rounds. When a run ends may depend on what it "
                 "showed, so the ε of the whole plan is stated, not only what was spent"
             )
         if self.unchecked:
@@ -159,7 +159,7 @@ class Statement:
             "algorithm": self.algorithm,
             "rounds": self.rounds,
             "released": dict(self.released),
-            "clients": [dataclasses.asdict(account) for account in self.accounts],
+            "clients": [dict(vars(account)) for account in self.accounts],
             "assumptions": self.assumptions,
             "not_covered": list(NOT_COVERED),
             "warnings": self.warnings,
@@ -169,7 +169,7 @@ class Statement:
         }
 
     def to_json(self) -> str:
-        return json.dumps(self.to_dict(), indent=2)
+        return json.dumps(self.to_dict(), indent=2 if len(self.accounts) <= MOST_INDENTED else None)
 
     def to_markdown(self) -> str:
         promise, _, rest = self.guarantee.partition(" (")
@@ -212,9 +212,8 @@ class Statement:
         return "\n".join([*head, *rows, *remarks, "", f"Written on {self.date}, computed with {libraries}.", ""])
 
 
-def _priced(events: Sequence[Event], privacy: DPSGD, adjacency: Adjacency = "zero-out") -> float:
-    accountant = find(privacy.accountant)
-    return accountant.epsilon(accountant.history(events), privacy.delta, adjacency)
+def _priced(events: Sequence[Event], by: DPSGD, adjacency: Adjacency = "zero-out") -> float:
+    return find(by.accountant).epsilon(find(by.accountant).history(events), by.delta, adjacency)
 
 
 def promise(unit: Unit, epsilon: float, replace_one: float | None, delta: float, accountant: str) -> str:
@@ -253,6 +252,8 @@ NOT_COVERED = (
     "not protected. A simulation measures all of them (losses, accuracies, confusion matrices, each client's own model "
     "as a reference); across machines a node that allows it gives out its test loss, its accuracy and how many test "
     "records they are of, and nothing else",
+    "how many training records of each class a client has: in a simulation clients.json and the report show it "
+    "exactly; across machines it stays with the holder",
     "what is published besides the uploads and what is made of them",
 )
 
@@ -272,26 +273,28 @@ def statement(
     remarks: tuple[str, ...] = (),
     unchecked: tuple[str, ...] = (),
     planned: int | None = None,
+    ahead: Accounts | None = None,
 ) -> Statement:
     """The statement of what these clients' ledgers show; `before`: of ranges estimated from their records.
 
     `evaluated`: across machines, which nodes gave out measures of their raw test records, and how often.
     `unchecked`: columns whose ranges or categories were read from the records.
     `planned`: rounds of the plan of a run that ended before them. The ε of all of them is stated then, or the budget if
-    that is less: that a run ends may depend on its releases, too.
+    that is less: that a run ends may depend on its releases, too. `ahead`: accounts after all of them.
     """
+    by = find(privacy.ledger_accountant(adaptive=algorithm.adaptive))
     plan = () if planned is None else (*before, *repeat(algorithm.events(None, privacy), planned))
     accounts = []
     for client, count in records.items():
         ledger = book.ledger(client)
         spent, other = ledger.epsilon(), ledger.epsilon("replace-one")
         if plan:
-            spent = max(spent, min(_priced(plan, privacy), ledger.budget or math.inf))
-            other = max(other, _priced(plan, privacy, "replace-one"))
+            after = ledger if ahead is None else ahead.ledger(client)
+            claim = by.claim(by.history(plan), ledger.budget, privacy.delta)
+            spent = max(spent, min(max(claim, _priced(plan, privacy), after.epsilon()), ledger.budget or math.inf))
+            other = max(other, _priced(plan, privacy, "replace-one"), after.epsilon("replace-one"))
         accounts.append(Account(client, count, spent, other if math.isfinite(other) else None, ledger.budget))
     released = {**({"ranges": RANGES} if before else {}), **algorithm.released()}
     beside = algorithm.joint_event(privacy).sigmas[1:]
-    shown = {} if evaluated is None else evaluated
-    return Statement(
-        name, privacy, rounds, tuple(accounts), released, beside, repeatable, unit, shown, remarks, unchecked, planned
-    )
+    about = released, beside, repeatable, unit, evaluated or {}, remarks, unchecked, planned
+    return Statement(name, privacy, rounds, tuple(accounts), *about)

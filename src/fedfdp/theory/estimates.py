@@ -16,7 +16,7 @@ from fedfdp.core.records import Weights
 from fedfdp.core.trees import Inputs
 from fedfdp.core.weights import size
 from fedfdp.data import Federation
-from fedfdp.data.federation import ClientData
+from fedfdp.data.clients import ClientData
 from fedfdp.models.losses import LossFunction
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.theory.bound import Constants

@@ -29,7 +29,7 @@ def cheap(learner: Learner, federation: Federation) -> bool:
     usual = federation.task.usual and learner.loss_fn is federation.task.loss and is_plain(federation.form)
     linear = usual and len(layers) == 1 and type(layers[0]) is nn.Linear
     weights = sum(parameter.numel() for parameter in learner.model.parameters())
-    work = weights * sum(len(client.train) for client in federation.clients)
+    work = weights * int(federation.held("train").counts.sum())
     return linear and len(federation) <= MOST_HOLDERS and work <= MOST_WORK
 
 

@@ -3,7 +3,7 @@
 It reads raw records. In a simulation that is a measurement; across machines each holder decides whether to answer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfdp.core.records import Weights
-from fedfdp.data import ClientData, Federation
+from fedfdp.data import Federation
+from fedfdp.data.clients import Held
 from fedfdp.data.shard import inputs_at
 from fedfdp.fairness.metrics import Answers, ClientResults
 from fedfdp.fairness.metrics.outputs import OfOutputs
@@ -42,32 +43,33 @@ class LocalEvaluator:
         self.learner, self.federation = learner, federation
         self.performance = performance or Performance()
         self.shares: NDArray[np.float64] = np.asarray(federation.shares, dtype=np.float64)
-        tested = sum(len(client.test) for client in federation.clients)
-        kinds = {(part.labels, part.outputs) for part in map(federation.part, federation.names)}
+        tested = int(federation.held("test").counts.sum())
+        kinds = {(part.labels, part.outputs) for part in set(map(federation.part, federation.names))}
         few = 0 < tested * federation.outputs <= MOST_KEPT and len(kinds) == 1
         self.answers = answers and few and federation.task.usual
         self._constant: NDArray[np.float64] | None = None
 
     def test(self, weights: Weights, own: Own = NOBODY) -> ClientResults:
-        return self._each(weights, own, [client.test.index for client in self.federation.clients], self.answers)
+        return self._each(weights, own, self.federation.held("test"), self.answers)
 
     def train(self, weights: Weights, own: Own = NOBODY) -> ClientResults:
-        return self._each(weights, own, [client.train.index for client in self.federation.clients], answers=False)
+        return self._each(weights, own, self.federation.held("train"), answers=False)
 
     def alone(self) -> Mapping[str, NDArray[np.float64]]:
         """What each client's own model reaches; nothing where that would take long."""
         one_model = self.answers and self.learner.first is None
         return alone(self.federation) if one_model and cheap(self.learner, self.federation) else {}
 
-    def _each(self, weights: Weights, own: Own, indices: list[Tensor], answers: bool) -> ClientResults:
+    def _each(self, weights: Weights, own: Own, held: Held, answers: bool) -> ClientResults:
         """All clients in one pass, or each by itself where they have models of their own."""
+        names = self.federation.names
         if not own and self.learner.first is None:
-            return self._judge(weights, indices, answers)
+            return self._judge(weights, held, answers, self.learner, self.federation, names)
         found = []
-        for client, index in zip(self.federation.clients, indices, strict=True):
-            learner = self.learner.of(client.name)
-            whole = learner.whole(own.get(client.name, weights))
-            found.append(self._judge(whole, [index], answers, learner, self.federation.part(client.name), (client,)))
+        for name, rows in zip(names, held, strict=True):
+            learner, mine = self.learner.of(name), Held(torch.from_numpy(rows), np.array([len(rows)]))
+            whole = learner.whole(own.get(name, weights))
+            found.append(self._judge(whole, mine, answers, learner, self.federation.part(name), (name,)))
         return replace(
             found[0],
             losses=np.array([result.losses[0] for result in found]),
@@ -81,18 +83,16 @@ class LocalEvaluator:
     def _judge(
         self,
         weights: Weights,
-        indices: list[Tensor],
+        held: Held,
         answers: bool,
-        learner: Learner | None = None,
-        pool: Federation | None = None,
-        clients: tuple[ClientData, ...] | None = None,
+        learner: Learner,
+        pool: Federation,
+        names: Sequence[str],
     ) -> ClientResults:
-        """These records of these clients; of all, in the federation's own pool, where nothing else is said."""
-        learner, pool, clients = learner or self.learner, pool or self.federation, clients or self.federation.clients
-        records = np.array([len(index) for index in indices], dtype=np.int64)
-        rows, owner = torch.cat(indices), torch.repeat_interleave(torch.arange(len(indices)), torch.from_numpy(records))
-        loss = torch.zeros(len(indices), dtype=torch.float64)
-        right = torch.zeros(len(indices), dtype=torch.float64)
+        """These records of a pool, which these clients hold."""
+        rows, records, owner = held.rows, held.counts, held.owner
+        loss = torch.zeros(len(names), dtype=torch.float64)
+        right = torch.zeros(len(names), dtype=torch.float64)
         functions = self._functions(pool)
         wanted = answers or bool(functions)
         outputs = []
@@ -106,7 +106,7 @@ class LocalEvaluator:
         with np.errstate(invalid="ignore"):
             means = loss.numpy() / records, right.numpy() / records
         whole = torch.cat(outputs) if outputs else torch.empty(0, pool.outputs)
-        measured = self._measured(functions, whole, indices, pool, clients)
+        measured = self._measured(functions, whole, held, pool, names)
         for name, of_loss in pool.task.of_loss.items():
             measured[name] = np.array([of_loss(value) for value in means[0]])
         kept = self._answers(whole, rows, owner, pool) if answers else None
@@ -132,18 +132,18 @@ class LocalEvaluator:
         self,
         functions: Mapping[str, OfOutputs],
         outputs: Tensor,
-        indices: list[Tensor],
+        held: Held,
         pool: Federation,
-        clients: tuple[ClientData, ...],
+        names: Sequence[str],
     ) -> dict[str, NDArray[np.float64]]:
         """Every metric of outputs, client by client; NaN for one without records."""
-        found = {name: np.full(len(indices), np.nan) for name in functions}
+        found = {name: np.full(len(names), np.nan) for name in functions}
         if not found:
             return found
-        parts = torch.split(outputs, [len(index) for index in indices])
-        for i, (client, index, part) in enumerate(zip(clients, indices, parts, strict=True)):
-            if len(index):
-                values = self.performance.measure(functions, client.name, part, pool.y[index])
+        parts = torch.split(outputs, held.counts.tolist())
+        for i, (client, rows, part) in enumerate(zip(names, held, parts, strict=True)):
+            if len(rows):
+                values = self.performance.measure(functions, client, part, pool.y[torch.from_numpy(rows)])
                 for name, value in values.items():
                     found[name][i] = value
         return found
@@ -151,7 +151,7 @@ class LocalEvaluator:
 
 def _constant(data: Federation) -> NDArray[np.float64]:
     """The best answer that looks at no record: the training records' most frequent class, or their targets' means."""
-    targets = torch.cat([client.train.y[client.train.index] for client in data.clients])
+    targets = data.targets("train")
     if data.classes is not None:
         return np.array(float(torch.bincount(targets, minlength=data.classes).argmax()))
     return data.in_own_unit(targets.double()).reshape(len(targets), -1).mean(0).numpy()

@@ -19,7 +19,7 @@ from fedfdp.fairness.metrics import ClientResults
 from fedfdp.fairness.performance import Performance
 from fedfdp.models.tasks import Task
 from fedfdp.privacy.accounting import Event
-from fedfdp.privacy.accounting.events import Adjacency
+from fedfdp.privacy.accounting.events import Adjacency, History
 
 
 class Members(Protocol):
@@ -176,6 +176,14 @@ class Engine(Protocol):
     def close(self) -> None:
         """Called once, when the run is over or has failed."""
         return
+
+    def settle(self) -> None:
+        """Called before what was spent is stated: the time to ask clients elsewhere."""
+        return
+
+    def ahead(self, more: History) -> Accounts | None:
+        """The accounts as they would be if every client released this too; None where they hold this run alone."""
+        return None
 
     def facts(self) -> EngineFacts:
         """What the summary and the statement say of this engine."""

@@ -6,7 +6,7 @@ It knows neither files nor screens: it yields what happened, and all it remember
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -152,7 +152,8 @@ class Trainer:
                 delay = who.late.get(upload.client)
                 if delay is not None and not plan.participation.asynchronous:
                     continue  # past the deadline: dropped, and the client's memory stays as it was
-                memories[upload.client] = memory
+                if not is_dataclass(memory) or fields(memory):  # an empty one is no news
+                    memories[upload.client] = memory
                 if delay is not None:
                     own = w.clone(upload.update)  # it may be a view into a buffer of many clients
                     late.append(Late(now, now + delay, replace(upload, update=own)))

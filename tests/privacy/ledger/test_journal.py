@@ -15,6 +15,7 @@ from fedfdp.core.errors import RunError
 from fedfdp.privacy.accounting import Event
 from fedfdp.privacy.ledger import Ledger, journal
 from fedfdp.privacy.ledger.journal import head_of
+from fedfdp.privacy.ledger.reading import read_ledger
 
 SETTINGS = {"client": "alice", "data": "d", "config": "c", "budget": None, "delta": 1e-5, "accountant": "rdp"}
 STEP = (Event(0.05, (2.0, 5.0)),)
@@ -295,3 +296,26 @@ def test_a_changed_clock_changes_nothing(tmp_path: Path) -> None:
     os.utime(head_of(path), (4e9, 4e9))
     assert refused_or_complete(path, 4) == "complete"
     assert path.read_bytes() == (fill(tmp_path / "again.jsonl"), (tmp_path / "again.jsonl").read_bytes())[1]
+
+
+@pytest.mark.parametrize("written", [0, 20])
+def test_who_only_reads_counts_a_line_that_is_announced_and_writes_nothing(tmp_path, written, monkeypatch):
+    """After a crash, or while the line is being written."""
+    path = tmp_path / "ledger"
+    fill(path)
+
+    def dies(self: journal.Journal, line: bytes) -> None:
+        os.write(self._file, line[:written])
+        raise KeyboardInterrupt
+
+    with open_ledger(path) as ledger, monkeypatch.context() as patch:
+        patch.setattr(journal.Journal, "_write", dies)
+        with pytest.raises(KeyboardInterrupt):
+            ledger.charge(4, "request 4", STEP, replayable=True)
+    before = path.read_bytes(), head_of(path).read_bytes()
+    seen: list[int] = []
+    charges = read_ledger(path, lambda entry: seen.append(entry.round))
+    assert seen == [0, 1, 2, 3, 4]
+    assert sum(count for *_, count in charges.histories["alice"]) == 5
+    assert (path.read_bytes(), head_of(path).read_bytes()) == before
+    assert counted(path) == 5

@@ -1,8 +1,10 @@
 """A ledger under budgets, replays and filters. Crashes and tampering are in test_journal.py."""
 
+import gc
 import hashlib
 import math
 import os
+import weakref
 from pathlib import Path
 
 import pytest
@@ -416,6 +418,26 @@ def test_clients_of_a_book_have_their_own_budgets_and_histories(tmp_path: Path) 
     for other in ({"a": 0.3, "b": 0.6, "c": None}, {"a": 0.3, "b": 0.5}):
         with pytest.raises(RunError, match=r"ledger of another (budget|clients)"):
             book(path, other)
+
+
+def test_a_client_that_was_never_charged_costs_nothing_and_nobody_has_two_ledgers(tmp_path: Path) -> None:
+    budgets = dict.fromkeys("abc", 2.0)
+    step = (Event(0.1, (2.5,)),)
+    for opened in range(2):
+        with book(tmp_path / "ledger.jsonl", budgets) as clients:
+            held = clients.ledger("a")
+            assert clients.ledger("a") is held
+            held.charge(opened, "r", step, replayable=True)
+            del held
+            gc.collect()
+            assert len(clients.ledger("a").history) == 1  # it is kept though nobody holds it
+            assert clients.ledger("a").history[0][2] == opened + 1
+            never = weakref.ref(clients.ledger("b"))
+            gc.collect()
+            assert never() is None
+            assert clients.ledger("b").epsilon() == 0.0
+            assert list(clients.used()) == ["a"]
+            assert clients.charged() == opened + 1
 
 
 def test_thousands_in_step_cost_the_accounting_of_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,12 @@ class FileRecords:
     unit: NDArray[np.int64] | None = None  # for each record, its person as a number
     unit_name: str = "record"
     task: str = ""  # what the targets are, where that is declared
+    persons: tuple[str, ...] = ()  # their names, in the order of their numbers
+
+    @property
+    def whom(self) -> list[str] | None:
+        """For each record, the name of its person."""
+        return None if self.unit is None else [self.persons[number] for number in self.unit.tolist()]
 
 
 def read_records(facts: Facts, path: Path, *, progress: Say | None = None) -> FileRecords:
@@ -102,6 +108,7 @@ def _records(facts: Facts, path: Path, named: Sequence[tuple[str | None, Source]
         unit=np.concatenate(pool.person) if pool.person else None,
         unit_name=facts.unit or "record",
         task=facts.task or "",
+        persons=tuple(pool.persons),
     )
 
 

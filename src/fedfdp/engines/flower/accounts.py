@@ -1,12 +1,13 @@
 """What the nodes say they have spent: their ledgers' histories, which hold no data. The ledgers stay where they are.
 
-A node is never said to have spent less than its own ledger claims.
+A node is never said to have spent less than its own ledger claims. What it was asked and did not answer may be in that
+ledger, and counts until the node has said what is.
 """
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedfdp.core import files
@@ -91,8 +92,13 @@ class Accounts:
     spent: dict[str, Spent] = field(default_factory=dict)
     register: Path | None = None  # a file in which the most charges that each node showed are kept, over all runs
     known: dict[str, int] = field(default_factory=dict)  # what it holds
+    waiting: Path | None = None  # a file with what was asked and not answered yet, for a run that is resumed
+    unanswered: dict[str, History] = field(default_factory=dict)  # what it holds
 
     def __post_init__(self) -> None:
+        if self.waiting is not None and self.waiting.exists():
+            asked = json.loads(self.waiting.read_text())
+            self.unanswered = {client: _history(history) for client, history in asked.items()}
         if self.register is not None and self.register.exists():
             try:
                 self.known = {str(name): int(count) for name, count in json.loads(self.register.read_text()).items()}
@@ -103,6 +109,18 @@ class Accounts:
     def seen(self, client: str) -> int:
         """The most charges that this coordinator has seen in the node's ledger."""
         return self.known.get(client, 0)
+
+    def asked(self, clients: Iterable[str], price: History) -> None:
+        """Notes what a question may cost these nodes, before it is sent."""
+        for client in clients:
+            self.unanswered[client] = merge(self.unanswered.get(client, ()), price)
+        self._keep_waiting()
+
+    def with_more(self, clients: Iterable[str], more: History) -> "Accounts":
+        """A copy of what is known, as if these nodes had been asked this too. It writes no file."""
+        made = replace(self, register=None, waiting=None, unanswered=dict(self.unanswered))
+        made.asked(clients, more)
+        return made
 
     def report(self, client: str, said: str, *, past: bool = False) -> None:
         """Notes a node's report. A ledger only grows: one that shows less than before was lost, and raises.
@@ -122,19 +140,26 @@ class Accounts:
         if count < seen and not past:
             raise DataError(f"its ledger shows {count} charges, {seen} were seen: an older copy of it?")
         self.spent[client], self.known[client] = now, max(count, seen)
+        if not past:  # it answers one question after the other: all that it was asked before is in it
+            self.unanswered.pop(client, None)
 
     def keep(self) -> None:
         """Writes the register, before anything is done with the answers."""
         if self.register is not None:
             files.write_whole(self.register, json.dumps(self.known, indent=1).encode())
+        self._keep_waiting()
+
+    def _keep_waiting(self) -> None:
+        if self.waiting is not None:
+            files.write_whole(self.waiting, json.dumps(self.unanswered).encode())
 
     def charged(self) -> int:
         return sum(count for spent in self.spent.values() for _, _, count in spent.history)
 
     def ledger(self, client: str) -> Account:
         """The budget is the one that the node enforces, as far as it is known: it may be less than the run's."""
-        spent = self.spent.get(client)
-        return Account(spent, self.budgets.get(client) if spent is None else spent.budget, self.delta, self.accountant)
+        budget = self.spent[client].budget if client in self.spent else self.budgets.get(client)
+        return Account(self._counted().get(client), budget, self.delta, self.accountant)
 
     def epsilon(self) -> float:
         return max((account.epsilon() for account in self._different()), default=0.0)
@@ -145,22 +170,28 @@ class Accounts:
         Where ledgers claim more than that, as filters do, it is less than `epsilon`: never a number to claim.
         """
         by = find(self.accountant, plans=True)
-        known = {spent.history for spent in self.spent.values()}
+        known = {spent.history for spent in self._counted().values()}
         return max((by.upper_bound(history, self.delta) for history in known), default=0.0)
 
     def used(self) -> dict[str, float]:
         """The same of each node."""
         by = find(self.accountant, plans=True)
-        bounds = {spent.history: 0.0 for spent in self.spent.values()}
+        counted = self._counted()
+        bounds = {spent.history: 0.0 for spent in counted.values()}
         bounds = {history: by.upper_bound(history, self.delta) for history in bounds}
-        return {client: bounds[spent.history] for client, spent in self.spent.items()}
+        return {client: bounds[spent.history] for client, spent in counted.items()}
 
     def differences(self) -> list[str]:
-        """One line for each way in which ledgers claim another ε than the run's settings give, with the nodes."""
+        """One line for each way in which ledgers claim another ε than the run's settings give, with the nodes.
+
+        And one with the nodes that did not answer.
+        """
         lines: dict[str, list[str]] = {}
         for client in self.spent:
             if difference := self.ledger(client).difference:
                 lines.setdefault(difference, []).append(client)
+        if self.unanswered:
+            lines["was asked and did not answer: what that would have cost counts as spent"] = list(self.unanswered)
         return [f"{', '.join(clients)}: {difference}" for difference, clients in lines.items()]
 
     def to_dict(self) -> Mapping[str, Mapping[str, object]]:
@@ -170,7 +201,16 @@ class Accounts:
         """Nothing to do: every node's ledger was durable before it answered."""
 
     def _different(self) -> list[Account]:
-        return [Account(spent, None, self.delta, self.accountant) for spent in set(self.spent.values())]
+        return [Account(spent, None, self.delta, self.accountant) for spent in set(self._counted().values())]
+
+    def _counted(self) -> dict[str, Spent]:
+        """What each node reported, and what it was asked since then."""
+        counted = dict(self.spent)
+        for client, more in self.unanswered.items():
+            rule = self.accountant, self.budgets.get(client) or math.inf, self.delta
+            known = self.spent.get(client, Spent((), *rule))
+            counted[client] = replace(known, history=merge(known.history, more))
+        return counted
 
 
 def parse_spent(text: str, own: str) -> Spent:

@@ -5,9 +5,7 @@ A check never repairs: it raises a DataError that names what does not fit.
 
 import dataclasses
 import math
-import statistics
 import typing
-from collections.abc import Iterable
 from typing import TypeVar
 
 from torch import Tensor
@@ -88,16 +86,3 @@ def check_upload(upload: Upload, *, client: str, records: int | None) -> None:
         raise DataError(f"an upload of {upload.records} records, where {records} were declared")
     if upload.discount != 1.0:
         raise DataError(f"an upload that sets its own discount, {upload.discount}")
-
-
-def too_long(uploads: Iterable[Upload], ratio: float) -> dict[str, str]:
-    """The clients whose update is longer than `ratio` times the median, and what is wrong with each."""
-    norms = {upload.client: math.sqrt(w.squared_norm(upload.update)) for upload in uploads}
-    if len(norms) < 3:
-        return {}  # a median of two is one of them or between them
-    median = statistics.median(norms.values())
-    return {
-        client: f"its norm {norm:.3g} is more than {ratio:g} times the median, {median:.3g}"
-        for client, norm in norms.items()
-        if norm > ratio * median
-    }

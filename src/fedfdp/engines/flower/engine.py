@@ -23,9 +23,10 @@ from fedfdp.engines.flower.accounts import Accounts
 from fedfdp.engines.flower.evaluation import ReleasedLosses, RemoteEvaluator
 from fedfdp.engines.flower.exchange import NoAnswerError
 from fedfdp.engines.flower.messages import Answer, Question
-from fedfdp.engines.flower.roster import Roster
+from fedfdp.engines.flower.roster import HELLO_SECONDS, Roster
 from fedfdp.engines.flower.settings import Flower
 from fedfdp.fairness.performance import Performance
+from fedfdp.privacy.accounting.events import History, history_of
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.training.protocols import Engine, EngineFacts, Standing
 
@@ -96,7 +97,7 @@ class FlowerEngine(Engine):
     ) -> None:
         """`template`: what leaves a node of the full model. `narrow`: the same of nodes whose model is narrower."""
         self.narrow = narrow
-        self.roster, self.algorithm, self.template = roster, algorithm, template
+        self.roster, self.algorithm, self.template, self.privacy = roster, algorithm, template, privacy
         self.terms, self.settings, self.arrivals, self.accounts = terms, settings, arrivals, accounts
         self.unable: set[str] = set()
         self.quorum = settings.enough
@@ -113,6 +114,7 @@ class FlowerEngine(Engine):
             fit=self.fit,
         )
         self.limit = checks.most_bytes(algorithm.Reply, template)
+        self._hear_hellos()
 
     def round(
         self,
@@ -125,10 +127,6 @@ class FlowerEngine(Engine):
         """The round's uploads, in the roster's order. Memories stay at the nodes: each comes with an empty one."""
         wanted = [name for name in self.roster.names if asked is None or name in asked]
         uploads = self._collect(broadcast, wanted)
-        if self.settings.norm_ratio is not None:
-            for name, reason in checks.too_long(uploads.values(), self.settings.norm_ratio).items():
-                self._drop(name, broadcast.round, reason)
-                del uploads[name]
         used = [name for name in wanted if name in uploads]
         if self.accounts is not None:
             self.accounts.keep()
@@ -165,6 +163,31 @@ class FlowerEngine(Engine):
             remarks=tuple(self.accounts.differences()) if self.accounts else (),
         )
 
+    def settle(self) -> None:
+        """Asks all nodes that are there what they have spent: also those that were late, or never asked."""
+        if self.accounts is not None:
+            self.roster.refresh(all_within=min(self.settings.deadline, HELLO_SECONDS))
+            self._hear_hellos()
+            self.accounts.keep()
+
+    def ahead(self, more: History) -> Accounts | None:
+        """Ledgers of nodes hold other runs too, so what is to come is counted on top of what they have."""
+        return None if self.accounts is None else self.accounts.with_more(self.roster.names, more)
+
+    def _hear_hellos(self) -> None:
+        """Notes what nodes said of their ledgers when they came; what is wrong with it is told once they are asked."""
+        for name in list(self.roster.spent):
+            self._reported(name, self.roster.spent.pop(name))
+
+    def _reported(self, name: str, spent: str) -> DataError | None:
+        """Notes what a node says it has spent; returns what is wrong with that."""
+        try:
+            if self.accounts is not None:
+                self.accounts.report(name, spent)
+        except DataError as error:
+            return error
+        return None
+
     def fit(self, name: str, weights: Weights) -> Weights:
         """What this node gets of the server's weights: all of them, or its slices."""
         return w.assembled(self.narrow[name], weights) if name in self.narrow else weights
@@ -186,6 +209,8 @@ class FlowerEngine(Engine):
             }
             for name in names:
                 self.standing[name] = replace(self.standing[name], state="asked", why="")
+            if self.accounts is not None and self.privacy is not None:
+                self.accounts.asked(names, history_of(self.algorithm.events(broadcast, self.privacy)))
             ask = self.roster.exchange.ask(questions, deadline=self.settings.deadline, limit=self.limit)
             for node, answer in ask:
                 self._receive(by_id[node], broadcast.round, answer, uploads, refusals)
@@ -203,6 +228,7 @@ class FlowerEngine(Engine):
         """The nodes that are connected, once at least `least` of them can pay; waits for that until `end`."""
         while True:
             self.roster.refresh()
+            self._hear_hellos()
             found = [n for n in self.roster.exchange.names_present(names) if n in self.roster.hellos]
             for name in set(names) - set(found):
                 if self.standing[name].state in ("here", "asked", "missing"):
@@ -231,6 +257,7 @@ class FlowerEngine(Engine):
         try:
             if isinstance(answer, DataError):
                 raise answer
+            wrong = self._reported(name, answer.spent)  # whatever else it says
             if (answer.run, answer.round) != (self.arrivals.run, round):
                 raise DataError(f"an answer to round {answer.round + 1} of another question")
             if answer.status not in ("ok", "unable"):
@@ -238,8 +265,8 @@ class FlowerEngine(Engine):
                 self._stands(name, "refused", round, answer.reason)
                 log.warning("%s refused round %s: %s", name, round + 1, answer.reason)
                 return
-            if self.accounts is not None:
-                self.accounts.report(name, answer.spent)
+            if wrong is not None:
+                raise wrong
             if answer.status == "unable":
                 self.unable.add(name)
                 self._stands(name, "out of budget", round, answer.reason)

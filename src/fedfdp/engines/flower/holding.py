@@ -4,7 +4,7 @@ No setting is ignored: one that has no effect on this kind of source is refused.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,15 @@ TEST_FRACTION = 0.25
 
 @dataclass(frozen=True)
 class Holding:
-    """The holder's records as a federation of one, and whether the holder said which are for the test."""
+    """The holder's records as a federation of one.
+
+    Where `fraction` is given, all are for training yet: which are for the test is decided once, by the node's folder.
+    """
 
     federation: Federation
-    split_given: bool = False
+    split_given: bool = False  # whether the holder said which are for the test
+    fraction: float | None = None  # the part to be held back for the test; None: the federation has its test part
+    whom: Sequence[str] | None = None  # the name of the person of each record
 
 
 def holding_of(name: str, data: NodeData) -> Holding:
@@ -38,14 +43,17 @@ def holding_of(name: str, data: NodeData) -> Holding:
     if data.file is not None:
         found = read_records(data, Path(data.file), progress=log.info)
         given = found.test is not None
-        return Holding(single_holder(found, data, name, test_fraction=_fraction(data, given)), given)
+        fraction = _fraction(data, given)
+        return Holding(single_holder(found, data, name), given, fraction, found.whom)
     return _loaded(name, data)
 
 
-def _fraction(data: NodeData, given: bool) -> float:
+def _fraction(data: NodeData, given: bool) -> float | None:
     if given and data.test_fraction is not None:
         fix = "leave it out, or give no test records"
         raise SettingError("data.test_fraction", data.test_fraction, "not allowed beside given test records", fix)
+    if given:
+        return None
     return TEST_FRACTION if data.test_fraction is None else data.test_fraction
 
 
@@ -70,12 +78,13 @@ def _loaded(name: str, data: NodeData) -> Holding:
     if unknown := sorted(set(arrays) - {*parts, *people}):
         fix = f"set data.unit = {str(unknown[0])!r} if it names the person of each record, or leave it out"
         raise SettingError("data.loader", data.loader, f"gives {unknown[0]!r}, which has no use", fix)
+    fraction, whom = _fraction(data, given), _persons(arrays, dict(zip(people, ("x", "x_test"), strict=False)))
     whole = Federation.from_clients(
         {name: [arrays[part] for part in parts]},
         name=name,
-        test_fraction=_fraction(data, given),
+        test_fraction=0.0,
         classes=data.classes,
-        units=_persons(name, arrays, dict(zip(people, ("x", "x_test"), strict=False))),
+        units=None if whom is None else {name: whom},
         unit_name=data.unit or "person",
         task=data.task or "",
     )
@@ -83,10 +92,10 @@ def _loaded(name: str, data: NodeData) -> Holding:
     if data.classes is None and not labels and not np.issubdtype(np.asarray(arrays["y"]).dtype, np.floating):
         allowed = "with whole numbers as labels it must be given: counting them would tell the coordinator of a record"
         raise SettingError("data.classes", "left out", allowed, "set data.classes = 2, or as many as there can be")
-    return Holding(whole, given)
+    return Holding(whole, given, fraction, whom)
 
 
-def _persons(name: str, arrays: Mapping[str, Any], people: dict[str, str]) -> dict[str, list[str]] | None:
+def _persons(arrays: Mapping[str, Any], people: dict[str, str]) -> list[str] | None:
     """The person of each record, written as in a file: 7 and 7.0 are one person, and everyone has a name."""
     if not people:
         return None
@@ -99,7 +108,7 @@ def _persons(name: str, arrays: Mapping[str, Any], people: dict[str, str]) -> di
         if any(missing in names for missing in ("", "nan", "None")):
             raise DataError(f"loader: some records in {key!r} have no person; every record needs one")
         found += names
-    return {name: found}
+    return found
 
 
 def _two_or_four(data: NodeData, arrays: list[object]) -> list[object]:

@@ -14,10 +14,11 @@ import torch
 from fedfdp.core import files
 from fedfdp.core.errors import RunError, SettingError
 from fedfdp.core.records import Weights
-from fedfdp.core.trees import parts_of
 from fedfdp.data import ClientData, Federation
+from fedfdp.data.shard import Shard
 from fedfdp.engines.flower.messages import Judged
 from fedfdp.engines.flower.policy import RefusalError
+from fedfdp.engines.flower.sides import contents
 from fedfdp.fairness.metrics import measures
 from fedfdp.models.learner import Learner
 from fedfdp.training.evaluation import LocalEvaluator
@@ -30,13 +31,10 @@ EVALUATIONS = "evaluations.json"
 class Evaluations:
     """How many evaluations a node has answered, in all runs of all coordinators, and how many it may."""
 
-    def __init__(self, folder: Path, most: int) -> None:
-        self.folder, self.most = folder, most
-        path = folder / EVALUATIONS
-        try:
-            self.answered = int(json.loads(path.read_text())["answered"]) if path.exists() else 0
-        except (ValueError, KeyError, TypeError):
-            raise RunError(f"{path} is corrupt; put back a copy, or write the number of evaluations given") from None
+    def __init__(self, folder: Path, most: int, witness: Path) -> None:
+        """`witness`: where the ledger's second copy is; a second count is beside it, and the larger one holds."""
+        self.most, self._paths = most, _counts(folder, witness)
+        self.answered = answered(folder, witness)
 
     def check(self) -> None:
         if self.answered >= self.most:
@@ -45,10 +43,26 @@ class Evaluations:
     def judge(self, weights: Weights, learner: Learner, federation: Federation) -> Judged:
         """Counts before it judges, as a ledger charges before a batch is drawn: a lost answer counts."""
         self.answered += 1
-        files.write_whole(self.folder / EVALUATIONS, json.dumps({"answered": self.answered}).encode())
+        for path in self._paths:
+            files.write_whole(path, json.dumps({"answered": self.answered}).encode())
         found = LocalEvaluator(learner, federation, answers=False).test(weights)
         got = measures(found)
         return Judged(got["loss"], got["accuracy"], int(found.records[0]), self.answered)
+
+
+def answered(folder: Path, witness: Path) -> int:
+    """How many evaluations a node has answered, also if an older copy of its folder was put back."""
+    found = [0]
+    for path in _counts(folder, witness):
+        try:
+            found += [int(json.loads(path.read_text())["answered"])] if path.exists() else []
+        except (ValueError, KeyError, TypeError):
+            raise RunError(f"{path} is corrupt; put back a copy, or write the number of evaluations given") from None
+    return max(found)
+
+
+def _counts(folder: Path, witness: Path) -> tuple[Path, Path]:
+    return folder / EVALUATIONS, witness.with_name(f"{witness.name}.{EVALUATIONS}")
 
 
 def check_apart(client: ClientData, *, split_given: bool) -> None:
@@ -62,8 +76,8 @@ def check_apart(client: ClientData, *, split_given: bool) -> None:
         raise _not_apart("some test records are training records")
     if train.unit is not None and (both := _common(train.unit[train.index], train.unit[test.index])):
         raise _not_apart(f"{both:,} persons have training records and test records")
-    known = set(_contents(client, train.index))
-    if not (same := sum(content in known for content in _contents(client, test.index))):
+    known = set(_digests(train))
+    if not (same := sum(content in known for content in _digests(test))):
         return
     if split_given and same == len(test):
         raise _not_apart(f"every one of the {same:,} test records is equal to a training record")
@@ -78,7 +92,5 @@ def _common(one: torch.Tensor, other: torch.Tensor) -> int:
     return len(set(one.tolist()) & set(other.tolist()))
 
 
-def _contents(client: ClientData, index: torch.Tensor) -> list[bytes]:
-    x, y = client.train.x, client.train.y
-    rows = ([part[i].numpy().tobytes() for part in (*parts_of(x), y)] for i in index.tolist())
-    return [hashlib.blake2b(b"|".join(row), digest_size=16).digest() for row in rows]
+def _digests(shard: Shard) -> list[bytes]:
+    return [hashlib.blake2b(content, digest_size=16).digest() for content in contents(shard)]

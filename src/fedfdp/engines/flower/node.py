@@ -24,16 +24,17 @@ from fedfdp.core.trees import is_plain
 from fedfdp.data import Federation
 from fedfdp.engines.flower import checks, memory
 from fedfdp.engines.flower.book import LEDGER, open_book
+from fedfdp.engines.flower.holding import Holding
 from fedfdp.engines.flower.judging import Evaluations, check_apart
 from fedfdp.engines.flower.messages import COULD_NOT, Answer, Hello, Judge, Question, Status
 from fedfdp.engines.flower.policy import NodeConfig, RefusalError
+from fedfdp.engines.flower.sides import Sides
 from fedfdp.engines.flower.terms import Terms, build_model, check_size, frozen_digest, learner_of, try_out
 from fedfdp.engines.flower.witness import Witness
 from fedfdp.engines.local import LocalEngine
 from fedfdp.features import whole as with_features
 from fedfdp.features.mapped import mapped
 from fedfdp.models import Model
-from fedfdp.privacy.ledger import Ledger
 from fedfdp.privacy.ledger.periods import Today, utc_today
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
@@ -57,23 +58,24 @@ class _Agreed:
 class Node(AbstractContextManager["Node"]):
     """One data holder, with its folder open: only one process at a time can have it."""
 
-    def __init__(
-        self, config: NodeConfig, federation: Federation, *, split_given: bool = False, today: Today = utc_today
-    ) -> None:
-        """`split_given`: whether the owner said which records are for the test. `today`: dates the charges."""
+    def __init__(self, config: NodeConfig, held: Holding | Federation, *, today: Today = utc_today) -> None:
+        """`held`: the owner's records; a federation has its test part already. `today`: dates the charges."""
         self.config, self.policy, self.name = config, config.policy, config.name
         self.folder = Path(config.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.federation = federation
-        (self.data,) = federation.clients
-        if self.policy.evaluate:
-            check_apart(self.data, split_given=split_given)
-        self.evaluations = Evaluations(self.folder, self.policy.evaluations)
+        self.evaluations = Evaluations(self.folder, self.policy.evaluations, config.second)
         self.witness = Witness(config.second, self.folder / LEDGER)
         self.witness.check()
-        self.book = open_book(config, today)
+        held = held if isinstance(held, Holding) else Holding(held)
+        self.book = open_book(config, today, held.federation.unit)
+        self.ledger = self.book.ledger(self.name)
         self.witness.follow()
-        self.remembered = memory.load(self.folder)
+        try:
+            self.federation = self._divided(held)
+            self.remembered = memory.load(self.folder)
+        except BaseException:
+            self.book.close()
+            raise
         if self.book.charged() < self.remembered.charged:
             self.book.close()
             shown = f"shows {self.book.charged()} of at least {self.remembered.charged} charges"
@@ -84,12 +86,19 @@ class Node(AbstractContextManager["Node"]):
             log.warning("%s refuses rounds: read %s, and delete it", self.name, self.folder / STOPPED)
         self._agreed: dict[str, _Agreed] = {}
 
+    def _divided(self, held: Holding) -> Federation:
+        """The records, each for training or for the test as ever before. It is on the disk before a question comes."""
+        sides = Sides.load(self.folder, used=bool(self.book.charged() or self.evaluations.answered))
+        federation = sides.divided(held.federation, held.fraction, held.whom)
+        (self.data,) = federation.clients
+        if self.policy.evaluate:
+            sides.check(self.data)
+            check_apart(self.data, split_given=held.split_given)
+        sides.save(self.folder)
+        return federation
+
     def __exit__(self, *_: object) -> None:
         self.book.close()
-
-    @property
-    def ledger(self) -> Ledger:
-        return self.book.ledger(self.name)
 
     def answer(self, question: Question) -> Answer:
         """The answer to any question; one that is not allowed, or makes no sense, is refused with the reason.

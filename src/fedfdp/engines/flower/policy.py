@@ -116,7 +116,7 @@ class NodeData(Facts):
     loader: str | None = None  # package.module:function that returns x, y and, where the split is given, x_test, y_test
     config: str | None = None  # to try things out: a run's config; this node is one of its clients, …
     part: int | None = None  # … the one at this index
-    test_fraction: float | None = None  # of the records, held back at random if no split is given; None: a quarter
+    test_fraction: float | None = None  # of the records, held back for good if no split is given; None: a quarter
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -24,8 +24,8 @@ HELLO_SECONDS = 60.0
 
 
 def _kind(hello: Hello) -> tuple[object, ...]:
-    """What all nodes must have in common."""
-    return hello.input_shape, hello.classes, hello.outputs, hello.tokens, hello.unit, hello.inputs, hello.task
+    """What all nodes must have in common, unless parts of the model are their own."""
+    return hello.input_shape, hello.classes, hello.outputs, hello.tokens, hello.inputs, hello.task
 
 
 def form_in(hello: Hello) -> Form:
@@ -54,6 +54,7 @@ class Roster:
     hellos: dict[str, Hello] = field(default_factory=dict)
     name: str = "federation"
     refused: dict[str, str] = field(default_factory=dict)  # why a node that came was not let in
+    spent: dict[str, str] = field(default_factory=dict)  # what nodes said of their ledgers, until it is taken out
     mixed: bool = False  # whether nodes may have records of other shapes and classes: with own parts of the model
 
     @property
@@ -107,16 +108,17 @@ class Roster:
         """What nodes declared; test records and classes stay with them."""
         return {"names": list(self.names), "train": self.sizes, "test": None, "classes": None}
 
-    def refresh(self) -> None:
-        """Asks the nodes that are there, and have not said hello yet, what they have."""
+    def refresh(self, *, all_within: float | None = None) -> None:
+        """Asks the nodes that are there, and have not said hello yet, what they have; or all, within seconds."""
         ids, here = self.exchange.ids, self.exchange.present()
         expected = {**self.exchange.owners, **{node: name for name, node in ids.items()}}
         known = {name for name in self.hellos if ids.get(name) in here or name not in self.exchange.owners.values()}
-        fresh = {node for node in here if expected.get(node) not in known}  # also one that comes with its other key
+        # Also one that comes with its other key.
+        fresh = {node for node in here if all_within is not None or expected.get(node) not in known}
         questions = {node: Question("hello", "", "") for node in fresh}
         if not questions:
             return
-        for node, answer in self.exchange.ask(questions, deadline=HELLO_SECONDS, limit=HEADROOM):
+        for node, answer in self.exchange.ask(questions, deadline=all_within or HELLO_SECONDS, limit=HEADROOM):
             self._welcome(node, expected.get(node), answer)
 
     def _welcome(self, node: int, expected: str | None, answer: Answer | DataError) -> None:
@@ -135,6 +137,8 @@ class Roster:
             form_in(hello)
             if hello.task not in ("", *TASKS):
                 raise DataError(f"its task is {hello.task!r:.60}; across machines: {', '.join(TASKS)}")
+            if self.hellos and hello.unit != self.unit:  # one statement is for all nodes, whatever their models are
+                raise DataError(f"it protects each {hello.unit!r:.40}, others each {self.unit!r:.40}")
             if self.hellos and not self.mixed and _kind(hello) != _kind(self.like):
                 raise DataError(
                     f"its records are {hello.input_shape} with {hello.classes} classes, "
@@ -146,7 +150,7 @@ class Roster:
                 self.refused[expected] = f"it was not let in: {error}"
             return
         self.exchange.ids[hello.name] = node
-        self.hellos[hello.name] = hello
+        self.hellos[hello.name], self.spent[hello.name] = hello, answer.spent
         self.refused.pop(hello.name, None)
         log.info("%s is here with %s records", hello.name, f"{hello.records:,}")
 

@@ -3,6 +3,7 @@
 import ipaddress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 from fedfdp.core.errors import SettingError
 
@@ -23,7 +24,9 @@ class Flower:
     deadline: float = 600.0  # seconds for one round
     wait: float = 600.0  # seconds to wait for nodes, at the start and where there are fewer than the quorum
     register: str | None = None  # file that keeps how much each node's ledger showed, over all runs; None: none
-    norm_ratio: float | None = None  # drop uploads whose norm exceeds this multiple of the median
+
+    GONE: ClassVar = {"norm_ratio": 'use server.robust = "norm", which shortens what is too long and names its node'}
+    """Settings of earlier versions, and what takes their place."""
 
     def __post_init__(self) -> None:
         host, _, port = self.address.rpartition(":")
@@ -37,8 +40,6 @@ class Flower:
         for name in ("deadline", "wait"):
             if not getattr(self, name) > 0:
                 raise SettingError(f"flower.{name}", getattr(self, name), "seconds, more than 0")
-        if self.norm_ratio is not None and not self.norm_ratio >= 1:
-            raise SettingError("flower.norm_ratio", self.norm_ratio, "1 or more", "leave it out to accept any norm")
         most = len(self.nodes) or self.quorum
         if self.quorum is not None and not 1 <= self.quorum <= (most or 1):
             raise SettingError("flower.quorum", self.quorum, f"1 to {most}, the number of nodes")

@@ -32,7 +32,7 @@ class Witness:
                     f"backup? Move the copy too; if it is lost, {_DECLARE}"
                 )
             return
-        shown, known = self.ledger.read_bytes() if self.ledger.exists() else b"", self.lines()
+        known, shown = self.lines(), self.ledger.read_bytes() if self.ledger.exists() else b""
         if shown.startswith(known):
             return
         if known.count(b"\n") <= 1:  # nothing was ever charged: whatever ledger is begun, it is followed from its start
@@ -46,6 +46,14 @@ class Witness:
         """Its whole lines: a crash may have torn the last one."""
         content = self.path.read_bytes() if self.path.exists() else b""
         return content[: content.rfind(b"\n") + 1]
+
+    def lost(self) -> list[bytes]:
+        """The charges that only it has: its lines after the part that both have in common."""
+        known = self.lines().splitlines()
+        shown = self.ledger.read_bytes().splitlines() if self.ledger.exists() else []
+        both = zip(shown, known, strict=False)
+        common = next((n for n, (one, other) in enumerate(both) if one != other), min(len(shown), len(known)))
+        return known[max(common, 1) :]
 
     def follow(self) -> None:
         """Adds what the ledger has and the witness has not; on the disk when it returns."""

@@ -53,7 +53,7 @@ class RayEngine(LocalEngine):
         self._started = connect(settings.address)
         cores = ray.cluster_resources().get("CPU", 1)  # type: ignore[no-untyped-call]
         count = settings.workers or int(cores // settings.cpus) or 1
-        self.blocks = blocks(federation.clients, min(count, len(federation.clients)))
+        self.blocks = blocks(federation.clients[:], min(count, len(federation.clients)))
         self.home = {client.name: number for number, block in enumerate(self.blocks) for client in block}
         device = "cuda" if settings.gpus else str(learner.device)
         given = {name: value for name, value in options.items() if name != "book"}  # no worker has a ledger
@@ -99,10 +99,7 @@ class RayEngine(LocalEngine):
                 yield from self._answer(under_way[number].popleft(), watch)
 
     def _ask(self, question: Sent, watch: bool) -> Sent:
-        asked = [
-            [Asked(client.name, client.attempt, client.request, memory) for client, memory in wave.clients]
-            for wave in question.waves
-        ]
+        asked = [_asked(wave) for wave in question.waves]
         requests = [wave.request for wave in question.waves]
         question.worker = self.workers[question.home]
         question.answer = question.worker.answer.remote(question.message, requests, asked, watch)
@@ -145,6 +142,11 @@ class RayEngine(LocalEngine):
             ray.kill(worker)
         if self._started:
             ray.shutdown()
+
+
+def _asked(wave: Wave) -> Asked:
+    rows = [(client.name, client.attempt, client.request, memory) for client, memory in wave.clients]
+    return Asked(*map(list, zip(*rows, strict=True)))
 
 
 def connect(address: str | None) -> bool:

@@ -5,16 +5,16 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from fedfdp.privacy.accounting.events import Adjacency, Event, History, contains
-from fedfdp.privacy.ledger.file import Entry, LedgerFile
-from fedfdp.privacy.ledger.ledger import Ledger, ledger_of, open_ledgers
+from fedfdp.privacy.ledger.file import Entry
+from fedfdp.privacy.ledger.ledger import Ledger, Ledgers
 from fedfdp.privacy.ledger.periods import Dates
 
 
 class LedgerBook(AbstractContextManager["LedgerBook"]):
     """What a simulation keeps for its clients, and a node for its one holder."""
 
-    def __init__(self, ledgers: Mapping[str, Ledger], file: LedgerFile) -> None:
-        self._ledgers, self._file = ledgers, file
+    def __init__(self, ledgers: Ledgers) -> None:
+        self._ledgers, self._file = ledgers, ledgers.file
 
     @classmethod
     def open(
@@ -38,14 +38,14 @@ class LedgerBook(AbstractContextManager["LedgerBook"]):
         Call it before anything that came of a charge is written.
         `dates` is for the book of one client: its charges are dated, and fit a calendar period's limit too.
         """
-        ledgers, file = open_ledgers(
+        ledgers = Ledgers(
             path, budgets, data=data, config=config, delta=delta, accountant=accountant, expects=expects, sync=sync,
             dates=dates,
         )  # fmt: skip
-        return cls(ledgers, file)
+        return cls(ledgers)
 
     def ledger(self, client: str) -> Ledger:
-        return ledger_of(self._ledgers, client)
+        return self._ledgers.of(client)
 
     def epsilon(self, adjacency: Adjacency = "zero-out") -> float:
         """What may be claimed for the client that spent most, exact."""
@@ -56,10 +56,10 @@ class LedgerBook(AbstractContextManager["LedgerBook"]):
         return max((ledger.epsilon_so_far() for ledger in self._dearest()), default=0.0)
 
     def used(self) -> dict[str, float]:
-        """How much each client has used up, for display; computed once for all with the same budget and history."""
+        """How much each client that was charged has used up; computed once for all with the same budget and history."""
         found: dict[object, float] = {}
         used: dict[str, float] = {}
-        for name, ledger in self._ledgers.items():
+        for name, ledger in self._ledgers.charged.items():
             kind = name if ledger.any_price else (ledger.budget, ledger.history)  # each filter counts at its own order
             if kind not in found:
                 found[kind] = ledger.epsilon_so_far()
@@ -68,7 +68,7 @@ class LedgerBook(AbstractContextManager["LedgerBook"]):
 
     def charged(self) -> int:
         """Events charged so far, over all clients: a ledger only ever grows."""
-        return sum(count for ledger in self._ledgers.values() for _, _, count in ledger.history)
+        return sum(count for ledger in self._ledgers.charged.values() for _, _, count in ledger.history)
 
     def entries(self) -> Iterator[Entry]:
         return self._file.entries()
@@ -84,7 +84,7 @@ class LedgerBook(AbstractContextManager["LedgerBook"]):
 
     def _dearest(self) -> list[Ledger]:
         """The ledgers that may have spent most: one of each history, without those contained in another."""
-        ledgers = list(self._ledgers.values())
+        ledgers = list(self._ledgers.charged.values())
         if any(ledger.any_price for ledger in ledgers):  # filters: each counts at its own order, and is cheap
             return ledgers
         different: dict[History, Ledger] = {ledger.history: ledger for ledger in ledgers}

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from fedfdp.core.errors import RunError
@@ -91,7 +92,10 @@ def _lists(events: Sequence[Event]) -> list[list[object]]:
 
 
 def _events(lists: Sequence[tuple[float, list[float], int]]) -> tuple[Event, ...]:
-    return tuple(Event(q, tuple(sigmas), count) for q, sigmas, count in lists)
+    return tuple([_event(q, tuple(sigmas), count) for q, sigmas, count in lists])
+
+
+_event = lru_cache(maxsize=1024, typed=True)(Event)  # checked once: a file has few kinds, and thousands of each
 
 
 def entry_of(line: Line) -> Entry:

@@ -10,7 +10,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,7 +23,8 @@ VERSION = 1
 Line = dict[str, Any]  # what JSON gives
 
 _SEED = "0" * 32
-_SUM = re.compile(rb',"sum":"([0-9a-f]{32})"\}\n')
+_encoded = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_decoded = json.JSONDecoder().decode
 _SUM_LENGTH = len(',"sum":""}\n') + 32
 _SLOT = 2**16  # the head has two slots, written in turn, so that a torn one leaves the other; a line fits in a slot
 
@@ -36,7 +36,9 @@ class Journal:
     `sync` makes all lines so far durable.
     """
 
-    def __init__(self, path: Path, file: int, head: int, *, sync: bool) -> None:
+    def __init__(self, path: Path, file: int, head: int, *, sync: bool, reads: bool = False) -> None:
+        """`reads`: it was opened for reading alone."""
+        self._reads = reads
         self.path, self._file, self._head, self._sync = path, file, head, sync
         self.header: Line = {}  # what the first line holds, once `recover` has begun
         self._lines = 0
@@ -69,6 +71,7 @@ class Journal:
         self, header: Mapping[str, object], beside: Mapping[str, object] = MappingProxyType({})
     ) -> Iterator[Line]:
         """Every entry so far, checked. A line announced in the head file before a crash is completed, and counts.
+        Who only reads counts it, and leaves the file as it is.
 
         A file with another header is refused. A new one gets the header, and what is `beside` it for later openings.
         """
@@ -78,8 +81,11 @@ class Journal:
             for line in file:
                 if not line.endswith(b"\n"):
                     torn = line
+                    newest = self._read_head() if self._reads else newest  # it may have been announced since then
                     break
-                yield from self._accept(line, header)
+                entry = self._accept(line, header)
+                if self._lines > 1:
+                    yield entry
         if newest is None:
             if self._lines or torn:
                 raise self._damaged("its head file is missing or damaged, so lines may be missing")
@@ -89,10 +95,12 @@ class Journal:
             return
         number, line = newest
         if number == self._lines:  # announced, and never or only half written
-            entry = list(self._accept(line, header))
-            os.ftruncate(self._file, os.fstat(self._file).st_size - len(torn))
-            self._write(line)
-            yield from entry
+            entry = self._accept(line, header)
+            if not self._reads:
+                os.ftruncate(self._file, os.fstat(self._file).st_size - len(torn))
+                self._write(line)
+            if self._lines > 1:
+                yield entry
         elif torn:
             raise self._damaged("its last line is torn and was not announced in the head file")
         elif number > self._lines:
@@ -107,9 +115,9 @@ class Journal:
             raise inherited(self.path, self._process)
         if not self._usable:
             raise RunError(f"{self.path}: the ledger is closed or could not be written; open it again to go on")
-        body = json.dumps({"n": self._lines, **entry}, separators=(",", ":"), allow_nan=False)[:-1].encode()
+        body = _encoded({"n": self._lines, **entry})[:-1].encode()
         digest = _chain(self._sum, body)
-        line = body + f',"sum":"{digest}"}}\n'.encode()
+        line = body + _tail(digest)
         if len(line) > _SLOT - 128:
             raise SettingError("events", f"{len(line)} bytes", f"one entry takes at most {_SLOT - 128} bytes")
         self._usable = False  # until all of it is written
@@ -151,18 +159,16 @@ class Journal:
             os.close(self._file)
             self._file = -1
 
-    def _accept(self, line: bytes, header: Mapping[str, object]) -> Iterator[Line]:
+    def _accept(self, line: bytes, header: Mapping[str, object]) -> Line:
         """One complete line: it must follow from the one before, and the first must be the header expected."""
-        body, tail = line[:-_SUM_LENGTH], _SUM.fullmatch(line[-_SUM_LENGTH:])
-        digest = _chain(self._sum, body)
-        if tail is None or tail[1].decode() != digest:
+        digest = _chain(self._sum, line[:-_SUM_LENGTH])
+        if not line.endswith(_tail(digest)):
             where = "line 1" if not self._lines else f"line {self._lines + 1}, or the order of lines,"
             raise self._damaged(f"{where} was changed")
-        entry = json.loads(line)
+        entry: Line = _decoded(line.decode())
         self._lines, self._sum = self._lines + 1, digest
         if self._lines > 1:
-            yield entry
-            return
+            return entry
         self.header, found = entry, entry.pop("ledger", None)
         if found != VERSION:
             raise RunError(f"{self.path}: a ledger of version {found}; this program reads version {VERSION}")
@@ -172,6 +178,7 @@ class Journal:
                     f"{self.path}: the ledger of another {name}: {entry.get(name)!r}, not {value!r}; "
                     f"use the ledger that belongs to this {name}"
                 )
+        return entry
 
     def _announce(self, line: bytes) -> None:
         record = f"{self._lines} ".encode() + line
@@ -228,6 +235,11 @@ def head_of(path: Path) -> Path:
 
 def _chain(before: str, body: bytes) -> str:
     return hashlib.sha256(before.encode() + body).hexdigest()[:32]
+
+
+def _tail(digest: str) -> bytes:
+    """How a line ends."""
+    return f',"sum":"{digest}"}}\n'.encode()
 
 
 def _sum_of(line: bytes) -> str:

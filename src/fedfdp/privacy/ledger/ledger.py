@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from fedfdp.core.errors import BudgetError, RunError, SettingError, nearest
 from fedfdp.privacy.accounting.events import Adjacency, Event, History, history_of, merge
@@ -17,7 +18,8 @@ from fedfdp.privacy.ledger.file import Entry, LedgerFile, header_of
 from fedfdp.privacy.ledger.periods import Dates
 
 BEFORE = -1  # the round of what is released before the first
-_DIGEST = 16
+_ROUND, _DIGEST = 8, 16  # bytes
+_CHARGE = _ROUND + _DIGEST
 
 _history = lru_cache(maxsize=1024)(history_of)
 _together = lru_cache(maxsize=1024)(merge)  # clients that spent the same share one merged history
@@ -39,13 +41,16 @@ class Ledger(AbstractContextManager["Ledger"]):
         allowances: Allowances,
         file: LedgerFile,
         dates: Dates | None = None,
+        charged: "dict[str, Ledger] | None" = None,
     ) -> None:
+        """With its first charge it enters `charged`, where the ledgers of one file are kept."""
         self.client, self.budget, self.dates = client, budget, dates
+        self._charged = {} if charged is None else charged
         self.run = ""  # written with every charge: for whom it is
         self.history: History = ()
         self.price: History = ()  # of the first round
         self._first: History = ()  # the first charge, which may come before the first round
-        self._attempts: dict[int, bytes] = {}  # by round, the digest of the request of each attempt
+        self._attempts = bytearray()  # of each charge its round and the digest of its request: 24 bytes, for ever
         self._allowances, self._file = allowances, file
 
     @classmethod
@@ -63,7 +68,7 @@ class Ledger(AbstractContextManager["Ledger"]):
         sync: bool = True,
     ) -> "Ledger":
         """A file for one client alone; otherwise as `LedgerBook.open`."""
-        ledgers, _ = open_ledgers(
+        ledgers = Ledgers(
             path,
             {client: budget},
             data=data,
@@ -73,7 +78,7 @@ class Ledger(AbstractContextManager["Ledger"]):
             expects=expects,
             sync=sync,
         )
-        return ledgers[client]
+        return ledgers.of(client)
 
     @property
     def any_price(self) -> bool:
@@ -126,8 +131,8 @@ class Ledger(AbstractContextManager["Ledger"]):
     def _charge(self, round: int, request: str, events: tuple[Event, ...], replayable: bool) -> int:
         self._file.check_process()
         digest, step = _request_digest(request, events), _history(events)
-        before = self._attempts.get(round, b"")
-        if replayable and digest in (known := _split(before)):
+        known = self._known(round)
+        if replayable and digest in known:
             return known.index(digest)
         if self.price and (round == BEFORE or not self.takes(events)):
             raise RunError(
@@ -146,7 +151,7 @@ class Ledger(AbstractContextManager["Ledger"]):
         if self.dates is not None and not self._in_time(step, date):
             limit = self.dates.in_words(date)
             raise BudgetError(f"client {self.client!r}: round {round} does not fit {limit}; the client sits out")
-        entry = Entry(self.client, round, len(before) // _DIGEST, digest.hex(), events, self.run, date)
+        entry = Entry(self.client, round, len(known), digest.hex(), events, self.run, date)
         self._file.write(entry)
         self.restore(entry)
         return entry.attempt
@@ -156,8 +161,7 @@ class Ledger(AbstractContextManager["Ledger"]):
 
         No budget is asked: what was spent was spent.
         """
-        number = len(self._attempts.get(entry.round, b"")) // _DIGEST
-        mine = replace(entry, client=self.client, attempt=number)
+        mine = replace(entry, client=self.client, attempt=len(self._known(entry.round)))
         self._file.write(mine)
         self.restore(mine)
 
@@ -199,52 +203,75 @@ class Ledger(AbstractContextManager["Ledger"]):
     def restore(self, entry: Entry) -> None:
         """Counts an entry that is in the file."""
         step = _history(entry.events)
-        self._first = self._first or step
+        if not self.history:
+            self._charged[self.client] = self
+            self._first = step
         self.history = _together(self.history, step)
         if self.dates is not None:
             self.dates.count(entry.date, step)
         if entry.round != BEFORE:
             self.price = self.price or step
-        before = self._attempts.get(entry.round, b"")
-        if entry.attempt != len(before) // _DIGEST:
+        if entry.attempt != len(self._known(entry.round)):
             raise RunError(f"client {self.client!r}: attempt {entry.attempt} of round {entry.round} is out of order")
-        self._attempts[entry.round] = before + bytes.fromhex(entry.request)
+        self._attempts += _key(entry.round) + bytes.fromhex(entry.request)[:_DIGEST].ljust(_DIGEST, b"\0")
+
+    def _known(self, round: int) -> list[bytes]:
+        """The digests of the requests of this round's attempts, in order."""
+        charges, key, found = self._attempts, _key(round), []
+        at = charges.find(key)
+        while at >= 0:
+            whole = at % _CHARGE == 0  # and not some bytes of a digest
+            if whole:
+                found.append(bytes(charges[at + _ROUND : at + _CHARGE]))
+            at = charges.find(key, at + (_CHARGE if whole else 1))
+        return found
 
     def _allowance(self, step: History) -> Allowance:
         return self._allowances.of(self.budget, self._first or step)
 
 
-def open_ledgers(
-    path: Path | None,
-    budgets: Mapping[str, float | None],
-    *,
-    data: str,
-    config: str,
-    delta: float,
-    accountant: str,
-    expects: Sequence[Event],
-    sync: bool,
-    dates: Dates | None = None,
-) -> tuple[dict[str, Ledger], LedgerFile]:
-    """The ledgers of these clients in one file, with all that was charged to them; see `LedgerBook.open`."""
-    allowances = Allowances(accountant, delta, budgets.values())  # refuses settings before there is a file
-    file = LedgerFile.open(path, sync=sync)
-    ledgers = {client: Ledger(client, budget, allowances, file, dates) for client, budget in budgets.items()}
-    header = header_of(budgets, data=data, config=config, delta=delta, accountant=accountant)
-    try:
-        for entry in file.recover(header, expects if allowances.accountant.adaptive else ()):
-            ledger_of(ledgers, entry.client).restore(entry)
-        allowances.expects = history_of(file.expects(expects))
-    except BaseException:
-        file.close()
-        raise
-    return ledgers, file
+class Ledgers:
+    """The ledgers of many clients in one file; see `LedgerBook.open`. A client that was never charged has none.
 
+    Whoever asks for a client's ledger gets the same one: it is kept from its first charge on, and before that as long
+    as somebody holds it.
+    """
 
-def ledger_of(ledgers: Mapping[str, Ledger], client: str) -> Ledger:
-    if client not in ledgers:
-        raise RunError(f"client {client!r} has no account in this ledger; {nearest(client, ledgers)}")
-    return ledgers[client]
+    def __init__(
+        self,
+        path: Path | None,
+        budgets: Mapping[str, float | None],
+        *,
+        data: str,
+        config: str,
+        delta: float,
+        accountant: str,
+        expects: Sequence[Event],
+        sync: bool,
+        dates: Dates | None = None,
+    ) -> None:
+        self._budgets, self._dates = budgets, dates
+        self._allowances = Allowances(accountant, delta, budgets.values())  # refuses settings before there is a file
+        self.charged: dict[str, Ledger] = {}
+        self._asked: WeakValueDictionary[str, Ledger] = WeakValueDictionary()
+        self.file = LedgerFile.open(path, sync=sync)
+        try:
+            header = header_of(budgets, data=data, config=config, delta=delta, accountant=accountant)
+            for entry in self.file.recover(header, expects if self._allowances.accountant.adaptive else ()):
+                self.of(entry.client).restore(entry)
+            self._allowances.expects = history_of(self.file.expects(expects))
+        except BaseException:
+            self.file.close()
+            raise
+
+    def of(self, client: str) -> Ledger:
+        found = self.charged.get(client) or self._asked.get(client)
+        if found is None:
+            if client not in self._budgets:
+                raise RunError(f"client {client!r} has no account in this ledger; {nearest(client, self._budgets)}")
+            found = Ledger(client, self._budgets[client], self._allowances, self.file, self._dates, self.charged)
+            self._asked[client] = found
+        return found
 
 
 def in_words(price: History) -> str:
@@ -261,5 +288,5 @@ def _price(events: tuple[Event, ...]) -> str:
     return repr([(event.q, event.sigmas, event.count) for event in events])
 
 
-def _split(digests: bytes) -> list[bytes]:
-    return [digests[start : start + _DIGEST] for start in range(0, len(digests), _DIGEST)]
+def _key(round: int) -> bytes:
+    return round.to_bytes(_ROUND, "little", signed=True)

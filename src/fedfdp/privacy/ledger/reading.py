@@ -49,7 +49,7 @@ def read_ledger(path: Path, each: Callable[[Entry], object] | None = None) -> Ch
             raise
     except OSError as error:
         raise RunError(f"{error.filename}: the ledger cannot be read ({error.strerror}); check the folder") from None
-    journal = Journal(path, file, head, sync=False)
+    journal = Journal(path, file, head, sync=False, reads=True)
     histories: dict[str, History] = {}
     try:
         for line in journal.recover({}):
