@@ -57,10 +57,15 @@ class Unchanged:
         """Raises where a pass has changed the state or a parameter: nothing of any record is released then."""
         for name, weight, copy in self._weights:
             given = weight.grad is not None and not weight.requires_grad
-            if given or not torch.equal(weight.detach().nan_to_num(), copy.nan_to_num()):
+            if given or not _same(weight.detach(), copy):
                 weight.data.copy_(copy)
                 raise _refusal(f"model.{name}", "set it before training")
         check_state(self._job, self._state)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Whether the numbers are the same; NaN is no change where there was NaN."""
+    return torch.equal(one, other) or torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
 def check_state(job: Job, state: State | None) -> None:
