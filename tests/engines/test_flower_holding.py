@@ -22,7 +22,7 @@ VALUES = {
     "holder": "who", "label": "y", "unit": "whom", "classes": 2, "target": (0.0, 1.0), "test": "held",
     "columns": {"a": [0, 2]}, "ignore": ("b",), "range": (0.0, 2.0), "estimate": Estimate(), "test_fraction": 0.5,
     "missing": ("0.0",), "decimal": ",", "unlabelled": "skip", "unchecked": ("a",), "task": "multi-label",
-    "inputs": ("x",),
+    "inputs": ("x",), "group": "b", "group_input": False, "favourable": ("1",),
 }  # fmt: skip
 SOURCES = ("table", "archive", "split archive", "images", "loader", "split loader", "config")
 COUNTS = {

@@ -41,18 +41,12 @@ class FedFV(ByLoss):
     """The mean of updates without their conflicts."""
 
     keep: Annotated[float, ranges.SHARE] = 0.1  # α, the part of the clients, with the highest losses, that stay whole
-    past: int = 0  # τ, for how many rounds a client's last update counts while it is away
+    past: Annotated[int, ranges.PAST] = 0  # τ, for how many rounds a client's last update counts while it is away
 
     name: ClassVar[str] = "fedfv"
     State: ClassVar[type[FVState]] = FVState
     keeps_updates: ClassVar[bool] = True
     robust: ClassVar[tuple[str, ...]] = ("norm",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(
-            0 <= self.past <= 1000, "past", "from 0 to 1000 rounds", "0 looks at the clients of the round only"
-        )
 
     def aggregate(self, state: FVState, uploads: Iterable[LossUpload]) -> FVState:  # type: ignore[override]
         now, losses, names = state.losses.copy(), [], []
