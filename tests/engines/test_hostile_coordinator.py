@@ -186,7 +186,7 @@ def test_hundreds_of_hostile_messages(node):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1])
 def test_thousands_of_hostile_messages(node, seed):
     found = attack(node, 4000, seed=seed)
     assert sum(found.values()) == 4000

@@ -206,7 +206,7 @@ def start(tmp_path):
         "        time.sleep(0.02)\n"
         "        return self.layer(x.flatten(1))\n"
     )
-    (tmp_path / "run.toml").write_text(CONFIG.format(rounds=400))
+    (tmp_path / "run.toml").write_text(CONFIG.format(rounds=4000))
     paths = [str(tmp_path), str(Path(__file__).parents[2] / "src")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     started = []
@@ -253,7 +253,7 @@ def test_a_real_run_is_stopped_from_the_page_and_resumed_under_it(browser, start
     assert first.returncode == 130
     assert "fedfdp: stopped as asked; continue with: fedfdp run --resume out" in said
     done = RunFolder(tmp_path / "out").live()
-    assert (done["state"], 0 < done["round"] < 400) == ("stopped", True)
+    assert (done["state"], 0 < done["round"] < 4000) == ("stopped", True)
     assert RunFolder(tmp_path / "out").privacy()["rounds"] == done["round"]
     browser.wait("document.querySelector('#state').textContent.startsWith('stopped as asked; continue with:')")
     browser.wait("!document.querySelector('#link').hidden")
@@ -281,7 +281,7 @@ def test_a_deployment_is_shown_with_its_nodes_and_stopped(browser, start, follow
     assert process.returncode == 130, said
     assert "stopped as asked" in said
     done = RunFolder(tmp_path / "out").live()
-    assert (done["state"], 0 < done["round"] < 400) == ("stopped", True)
+    assert (done["state"], 0 < done["round"] < 4000) == ("stopped", True)
 
 
 @pytest.mark.parametrize("dark", [False, True])

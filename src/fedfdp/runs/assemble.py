@@ -70,6 +70,7 @@ def carry_out(
         if out is not None:
             folder = _open(out, resume, config, identity)
             stack.enter_context(folder.locked())
+            folder.forget_stop()  # what was asked of an earlier start is done; from here on the run looks alive
         started = stack.enter_context(start(folder.path if folder else None))
         trainer = Trainer(plan, members, started.engine, started.evaluator, state)
         return Session(trainer, learner, started.accounts, folder, identity, about or {}).go(on_update)

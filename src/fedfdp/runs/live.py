@@ -43,7 +43,6 @@ class Live:
         self._round_began = time.monotonic()
         self._said["started"] = time.time()
         if self._folder is not None:
-            self._folder.forget_stop()  # what was asked of an earlier start is done
             self._engine.listener = self.heard
             self._write("running")
         return self
