@@ -164,10 +164,8 @@ class Session:
             "epsilon": self._epsilon(final=False),
             "clients": {name: [_finite(v) for v in found.tolist()] for name, found in clients.by_client().items()},
         }
-        if (classes := by_class(clients.answers)) is not None:
-            entry["classes"] = classes
-        if (groups := by_group(clients.answers)) is not None:
-            entry["groups"] = groups
+        parts = {"classes": by_class(clients.answers), "groups": by_group(clients.answers)}
+        entry |= {name: found for name, found in parts.items() if found is not None}
         self.history.append(entry)
         if self.folder is not None:
             self.folder.append_metrics(entry)
