@@ -1,6 +1,7 @@
 """Reads a thing and all that it reaches, part by part, into one digest. Runs none of it and changes none of it."""
 
 import functools
+import gc
 import hashlib
 import logging
 import sys
@@ -170,8 +171,13 @@ class Reader:
         return hashed("code", code.co_code, code.co_exceptiontable, repr(shape), repr(names), *consts)
 
     def _cached(self, value: "functools._lru_cache_wrapper[object]", path: str) -> bytes:
-        held = str(value.cache_info()[1:]) if self._caches else ""
-        return hashed("cached", self.digest(value.__wrapped__, path), held)
+        function = self.digest(value.__wrapped__, path)
+        if not self._caches:
+            return hashed("cached", function, "")
+        # What it keeps is seen by the garbage collector alone: as a dict, or one by one where there is a limit.
+        parts = [part for part in gc.get_referents(value) if not isinstance(part, type | types.FunctionType)]
+        kept = [part for part in parts if part is not value.__dict__ and not _is_index(part)]
+        return hashed("cached", function, str(value.cache_info()[1:]), self._all("kept", kept, path))
 
     def _partial(self, value: "functools.partial[object]", path: str) -> bytes:
         return self._all("partial", [value.func, value.args, value.keywords, value.__dict__], path)
@@ -262,6 +268,11 @@ _KINDS: list[tuple[Any, Describe]] = [
     ((set, frozenset), Reader._set),
     (type, Reader._class),
 ]
+
+
+def _is_index(value: object) -> bool:
+    """Whether it is the index of a cache with a limit, whose entries can only be read one by one."""
+    return isinstance(value, dict) and any(type(entry).__name__ == "_lru_list_elem" for entry in value.values())
 
 
 def _filled(cell: types.CellType) -> bool:

@@ -65,7 +65,7 @@ def proven_pass(job: Job, x: Inputs, y: Tensor, *, channels_last: bool) -> Prove
     """The pass over records like these, proven; UnsupportedError if it cannot be."""
 
     def traced(count: int) -> tuple[Tensor, Tracer]:
-        given, targets = x[:count].detach(), y[:count].detach()
+        given, targets = x[:count].detach().clone(), y[:count].detach().clone()
         with changes_undone(job.layers):
             watch = Tracer(job.own, job.trained, (*parts_of(given), targets))
             losses, _ = taped(job, given, targets, watch, channels_last=channels_last)
@@ -84,6 +84,8 @@ def proven_pass(job: Job, x: Inputs, y: Tensor, *, channels_last: bool) -> Prove
 def _followed(job: Job, x: Inputs, y: Tensor, proven: Proven) -> tuple[Tensor, Tape]:
     """A pass that is compared with the proven one."""
     given, targets = x.detach(), y.detach()
+    if proven.program.overwrites:
+        given, targets = given.clone(), targets.clone()
     watch = Follower(job.own, job.trained, (*parts_of(given), targets), proven.program, x.shape[0])
     losses, tape = taped(job, given, targets, watch, channels_last=proven.channels_last)
     watch.ended()
