@@ -1,10 +1,11 @@
-"""Attacks through memory: copies that count as what they are copies of, memory that nobody wrote to, state out of sight.
+"""Attacks through memory: copies that count as what they are of, memory that nobody wrote to, state out of sight.
 
 Each moved the sum of other holders' records, or all of it, by more than C.
 """
 
 import contextlib
 import functools
+import importlib
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfdp.core.errors import SettingError
+from fedfdp.core.identity import surroundings
 from fedfdp.privacy.clipping import clipped_sum
 
 CLIP = 0.5
@@ -41,13 +43,13 @@ class Net(nn.Module):
         return self.two(torch.tanh(self.one(self._first(self, x))))
 
 
-def moved(model: nn.Module, other: Tensor, at: int = 0) -> float:
+def moved(model: nn.Module, other: Tensor, loss_fn: Callable[..., Tensor] = cross_entropy, at: int = 0) -> float:
     """By how many times C the sum of the other records moves if this one becomes another."""
     x, y = records(6)
     changed, sums = x.clone(), []
     changed[at] = other
     for batch in (x, changed):
-        parts = clipped_sum(model, cross_entropy, batch, y, clip=CLIP, sizes=[at, 1, len(x) - at - 1]).flat
+        parts = clipped_sum(model, loss_fn, batch, y, clip=CLIP, sizes=[at, 1, len(x) - at - 1]).flat
         sums.append(parts[[0, 2]].sum(0))
     return float((sums[0] - sums[1]).norm()) / CLIP
 
@@ -98,6 +100,17 @@ def test_copies_of_a_single_record_that_overflow_leave_the_sum_finite():
     alone = torch.tensor([[1e19, 0, 0, 0, 0, 0]]), torch.tensor([1])
     for _ in range(20):
         assert bool(clipped_sum(model, cross_entropy, *alone, clip=CLIP).flat.isfinite().all())
+
+
+def test_the_losses_that_are_returned_are_those_that_were_proven():
+    """All calls are the same for few records and for many; only what is given back differs."""
+
+    def loss_of(output: Tensor, y: Tensor) -> Tensor:
+        own = cross_entropy(output, y)
+        mixed = own * (own.detach() - own.detach().mean())
+        return own if len(y) < 5 else mixed
+
+    assert moved(Net(lambda model, x: x), FAR, loss_fn=loss_of) <= 1e-5
 
 
 # Memory that nobody wrote to ------------------------------------------------------------------------------------------
@@ -175,6 +188,44 @@ def in_a_cache_with_a_limit(model: Net, x: Tensor) -> float:
 def test_state_in_odd_places_is_refused(keep):
     model = Net(lambda model, x: x * (1 - keep(model, x)))
     model.register = Number(0)
+    with pytest.raises(SettingError, match="the forward pass changes it"):
+        clipped_sum(model, cross_entropy, *records(6), clip=CLIP)
+
+
+PACKAGE = """
+from torch import nn
+
+LAST, COUNT = [0.0], 0.0
+
+def exchanged(now):
+    before, LAST[0] = LAST[0], now
+    return before
+
+class InAList(nn.Linear):
+    def forward(self, x):
+        return super().forward(x * (1 - exchanged(float(x.detach().sum()))))
+
+class InANumber(nn.Linear):
+    def forward(self, x):
+        global COUNT
+        before, COUNT = COUNT, float(x.detach().sum())
+        return super().forward(x * (1 - before))
+
+class InAClass(nn.Linear):
+    last = [0.0]
+
+    def forward(self, x):
+        before, self.last[0] = self.last[0], float(x.detach().sum())
+        return super().forward(x * (1 - before))
+"""
+
+
+@pytest.mark.parametrize("kind", ["InAList", "InANumber", "InAClass"])
+def test_an_installed_package_keeps_nothing_either(kind, tmp_path, monkeypatch):
+    (tmp_path / "hospital_layers.py").write_text(PACKAGE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(surroundings, "_installed", "hospital_layers".__eq__)
+    model = getattr(importlib.import_module("hospital_layers"), kind)(6, 3)
     with pytest.raises(SettingError, match="the forward pass changes it"):
         clipped_sum(model, cross_entropy, *records(6), clip=CLIP)
 
