@@ -2,7 +2,6 @@
 
 import collections
 import functools
-import gc
 import hashlib
 import logging
 import sys
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedfdp.core.identity.hashing import hashed, token
+from fedfdp.core.identity.held import cached_by, is_filled, slots_of
 from fedfdp.core.identity.surroundings import found_at_home, home, installed, lookups, surrounding, version
 from fedfdp.core.weights import Weights
 
@@ -137,7 +137,7 @@ class Reader:
     def _function(self, value: types.FunctionType, path: str) -> bytes:
         where, cells = home(value.__globals__.get("__name__", "")), value.__closure__ or ()
         closed = zip(value.__code__.co_freevars, cells, strict=True)
-        held = [self.digest(cell.cell_contents, f"{path}.{n}") if _filled(cell) else b"" for n, cell in closed]
+        held = [self.digest(cell.cell_contents, f"{path}.{n}") if is_filled(cell) else b"" for n, cell in closed]
         given = [self.digest(value.__defaults__, path), self.digest(value.__kwdefaults__, path)]
         code = b"" if surrounding(where) and "<" not in value.__qualname__ else self._code(value.__code__, path)
         if surrounding(where) or installed(where):
@@ -191,10 +191,7 @@ class Reader:
         function = self.digest(value.__wrapped__, path)
         if not self._caches:
             return hashed("cached", function, "")
-        # What it keeps is seen by the garbage collector alone: as a dict, or one by one where there is a limit.
-        parts = [part for part in gc.get_referents(value) if not isinstance(part, type | types.FunctionType)]
-        kept = [part for part in parts if part is not value.__dict__ and not _is_index(part)]
-        return hashed("cached", function, str(value.cache_info()[1:]), self._all("kept", kept, path))
+        return hashed("cached", function, str(value.cache_info()[1:]), self._all("kept", cached_by(value), path))
 
     def _partial(self, value: "functools.partial[object]", path: str) -> bytes:
         return self._all("partial", [value.func, value.args, value.keywords, value.__dict__], path)
@@ -288,28 +285,3 @@ _KINDS: list[tuple[Any, Describe]] = [
     ((set, frozenset), Reader._set),
     (type, Reader._class),
 ]
-
-
-def _is_index(value: object) -> bool:
-    """Whether it is the index of a cache with a limit, whose entries can only be read one by one."""
-    return isinstance(value, dict) and any(type(entry).__name__ == "_lru_list_elem" for entry in value.values())
-
-
-def _filled(cell: types.CellType) -> bool:
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:
-        return False
-
-
-def slots_of(value: object) -> dict[str, object]:
-    """What an object holds outside of its `__dict__`: the slots of its classes that are filled."""
-    found: dict[str, object] = {}
-    for kind in reversed(type(value).__mro__):
-        slots = vars(kind).get("__slots__", ())
-        for name in [slots] if isinstance(slots, str) else slots:
-            private = name.startswith("__") and not name.endswith("__")
-            name = f"_{kind.__name__.lstrip('_')}{name}" if private else name  # as Python calls it
-            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                found[name] = getattr(value, name)
-    return found
