@@ -80,10 +80,8 @@ def main() -> None:
                 spent["worker"].append(max(b - a for a, b in zip(before, computed(engine), strict=True)))
     local, spread_out = (statistics.median(took[name]) for name in ("local", "ray"))
     spread = statistics.quantiles([a / b for a, b in zip(took["local"], took["ray"], strict=True)], n=4)
-    print(
-        f"{options.rounds} rounds of {CLIENTS} clients, each with {options.q} of {options.records} records, interleaved;"
-    )
-    print(f"{options.workers} workers of one core each")
+    print(f"{options.rounds} rounds of {CLIENTS} clients, each with {options.q} of {options.records} records")
+    print(f"interleaved; {options.workers} workers of one core each")
     print(f"local {local:.2f} s, ray {spread_out:.2f} s a round: ratio of medians {local / spread_out:.2f}")
     print(f"ratio of each pair of rounds: quartiles {spread[0]:.2f}, {spread[1]:.2f}, {spread[2]:.2f}")
     of = {name: statistics.median(values) for name, values in spent.items()}
