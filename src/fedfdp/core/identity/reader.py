@@ -30,7 +30,7 @@ _LEFT_OUT_OF_CLASSES |= {"__dataclass_params__", "__abstractmethods__", "_abc_im
 _LEFT_OUT_OF_CLASSES |= {"__orig_bases__", "__parameters__"}  # type arguments: their effect is elsewhere in it
 _LEFT_OUT_OF_MODULES = {*vars(nn.Module()), "_compiled_call_impl", "_flat_weight_refs"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_KEEPING = (int, float, complex, list, dict, set, bytearray, collections.deque, Tensor, np.ndarray)
+_KEEPING: tuple[type, ...] = (int, float, complex, list, dict, set, bytearray, collections.deque, Tensor, np.ndarray)
 _KEEPING += (types.FunctionType, functools._lru_cache_wrapper)
 _HEAP_TYPE = 1 << 9  # the flag of a class made by a class statement, not in C
 

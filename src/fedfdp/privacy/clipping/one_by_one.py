@@ -40,11 +40,11 @@ class Clean(TorchFunctionMode):
     def __enter__(self) -> "Clean":
         self._before = torch.get_deterministic_debug_mode()
         torch.set_deterministic_debug_mode(max(self._before, 1))  # in which torch fills what it takes from the system
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
         torch.set_deterministic_debug_mode(self._before)
 
     def __torch_function__(
@@ -107,7 +107,7 @@ def loop_pass(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> tup
         with changes_undone(job.layers), torch.enable_grad(), Clean():
             output = functional_call(job.model, {**weights, **buffers}, *arguments_of(x[i : i + 1].detach().clone()))
             loss = one_loss_per_record(job.loss_fn(output, y[i : i + 1].clone()), 1)[0]
-            grads = [None] * len(weights)
+            grads: Sequence[Tensor | None] = [None] * len(weights)
             if loss.requires_grad:  # a model may act in the backward pass, too
                 grads = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
         losses.append(loss.detach())
