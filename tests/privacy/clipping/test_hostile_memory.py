@@ -230,6 +230,16 @@ def test_an_installed_package_keeps_nothing_either(kind, tmp_path, monkeypatch):
         clipped_sum(model, cross_entropy, *records(6), clip=CLIP)
 
 
+def by_shape(model: Net, x: Tensor) -> Tensor:
+    before, far = model.plain.dim(), float(x.detach().sum()) > 100
+    model.plain.data = torch.zeros([1] * far)
+    return x * (1 - 3 * before)
+
+
+def test_a_tensor_gets_its_shape_back():
+    assert moved(Net(by_shape), FAR) <= 1e-5
+
+
 class Written(torch.autograd.Function):
     """Keeps the record in the model when the gradient comes."""
 
