@@ -447,6 +447,7 @@ class Kept:
     def keep(self, table: str, seed: int, epsilon: float | None, entry: dict) -> None:
         self.lines[table, seed, epsilon] = entry
         line = json.dumps({"table": table, "seed": seed, "epsilon": epsilon, **entry})
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as file:
             file.write(line + "\n")
         print(line, file=sys.stderr, flush=True)

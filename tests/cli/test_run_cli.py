@@ -153,7 +153,7 @@ def test_an_interrupt_leaves_a_resumable_folder(tmp_path):
 
     command = [str(Path(sys.executable).with_name("fedfdp")), "run"]
     process = subprocess.Popen(
-        [*command, "digits", "--set", "rounds=500", "--set", "privacy.epsilon=none", "--out", "cut"],
+        [*command, "digits", "--set", "rounds=2000", "--set", "privacy.epsilon=none", "--out", "cut"],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,
@@ -166,4 +166,4 @@ def test_an_interrupt_leaves_a_resumable_folder(tmp_path):
     assert process.returncode == 130
     assert "continue with: fedfdp run --resume cut" in err
     subprocess.run([*command, "--resume", "cut"], cwd=tmp_path, capture_output=True, check=True)
-    assert json.loads((tmp_path / "cut" / "summary.json").read_text())["rounds"] == 500
+    assert json.loads((tmp_path / "cut" / "summary.json").read_text())["rounds"] == 2000

@@ -73,9 +73,18 @@ class Browser:
 
     def wait(self, condition: str, seconds: float = 20.0) -> None:
         end = time.monotonic() + seconds
-        while not self.js(condition):
+        while not self._is(condition):
             assert time.monotonic() < end, f"never true: {condition}"
             time.sleep(0.05)
+
+    def _is(self, condition: str) -> bool:
+        """Whether it holds; not yet where the page is left while it is asked."""
+        try:
+            return bool(self.js(condition))
+        except AssertionError as error:
+            if "navigated" not in str(error):
+                raise
+            return False
 
     def key(self, name: str) -> None:
         for kind in ("keyDown", "keyUp"):

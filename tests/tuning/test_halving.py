@@ -139,12 +139,13 @@ def test_another_eta_in_the_same_folder_is_refused_where_it_cannot_be_told(tried
 def test_killed_with_its_workers_it_goes_on(tried, halved, tmp_path):
     settings = [part for item in SMALL for part in ("--set", item)]
     grid = [part for name, values in GRID.items() for part in ("--grid", f"{name}={','.join(values)}")]
-    command = [sys.executable, "-c", "from fedfdp.cli.main import main; main()", "tune", "digits", *settings, *grid]
+    code = (
+        "from fedfdp.cli.main import main; from fedfdp.tuning import halving as h; h.FIRST_RUNG = h.SEEDS = 1; main()"
+    )
+    command = [sys.executable, "-c", code, "tune", "digits", *settings, *grid]
     process = subprocess.Popen([*command, "--jobs", "2", "--out", str(tmp_path)], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    for line in process.stderr:
-        if line.startswith("rung 1/3, 4 of 10"):
-            break
+    assert any(line.startswith("rung 1/3, 4 of 10") for line in process.stderr)  # reads up to that line
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     time.sleep(2)  # the workers notice within a second

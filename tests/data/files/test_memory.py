@@ -20,6 +20,7 @@ from fedfdp.runs.build import federation_of, launch
 
 # not ru_maxrss, which begins with what the parent process took
 peak = lambda: 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
+launch(config.load("digits", ["rounds=1"]))  # loads the libraries of a run, which take some 100 MB
 run = config.load(sys.argv[1]).resolved()
 before = peak()
 said = []
@@ -40,8 +41,11 @@ classes = 2
 columns = {{ "c*" = [-4, 4] }}
 [model]
 name = "linear"
+[algorithm]
+lr = 1.0
 [privacy]
 epsilon = 3.0
+delta = 1e-6
 q = 0.01
 """
 
@@ -58,12 +62,11 @@ def test_a_large_table_takes_at_most_three_times_its_own_size(tmp_path, name):
     write = pq.write_table if name.endswith("parquet") else pyarrow.csv.write_csv
     write(table, tmp_path / name)
     (tmp_path / "run.toml").write_text(RUN.format(name=name))
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(tmp_path / "run.toml")], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", MEASURE, str(tmp_path / "run.toml")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     read, trained, data, records, said = map(int, done.stdout.split())
     print(f"{name}: tensor {data / 1e6:.0f} MB, peak when read {read / 1e6:.0f} MB, trained {trained / 1e6:.0f} MB")
     assert data == ROWS * COLUMNS * 4
     assert records == sum(count - -(-count // 4) for count in np.unique(who, return_counts=True)[1])  # all but the test
     assert data < read <= trained <= 3 * data
-    assert said >= 1
+    assert said >= (name == "t.csv")  # the other is read in less time than one line of progress takes
