@@ -91,7 +91,7 @@ def _kept(weight: Tensor) -> Tensor | str:
 
 def _digest(weight: Tensor) -> str:
     found = hashlib.sha256(f"{weight.shape} {weight.dtype}".encode())
-    for part in weight.reshape(-1).split(2**20):
+    for part in torch.split(weight.reshape(-1), 2**20):
         found.update(part.cpu().view(torch.uint8).numpy())
     return found.hexdigest()
 
