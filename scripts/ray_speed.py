@@ -1,6 +1,7 @@
 """Two workers of one core each against the local engine on one core: rounds of 100 clients of the small CNN.
 
-    python scripts/ray_speed.py
+    python scripts/ray_speed.py                       # as large as MNIST: 600 records each, of which 60 in a round
+    python scripts/ray_speed.py --records 400 --q 0.05   # 20 in a round
 
 The rounds of both are interleaved in one process, so that whatever else the machine does meets both. Beside the ratio
 of the medians, the load of the machine, and processor seconds: of the local engine, of the driver, and of the worker
@@ -27,7 +28,7 @@ from fedfdp.models.learner import Learner
 from fedfdp.models.losses import cross_entropy
 from fedfdp.privacy.noise.randomness import Seeded
 
-CLIENTS, RECORDS, Q = 100, 400, 0.05
+CLIENTS = 100
 
 
 def computed(engine: LocalEngine) -> list[float]:
@@ -40,18 +41,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--records", type=int, default=600, help="of each client")
+    parser.add_argument("--q", type=float, default=0.1, help="the part of them that a round takes")
     options = parser.parse_args()
     torch.set_num_threads(1)
     chance = torch.Generator().manual_seed(0)
     records = {
-        f"client-{i}": (torch.randn(RECORDS, 1, 28, 28, generator=chance), torch.arange(RECORDS) % 10)
+        f"client-{i}": (torch.randn(options.records, 1, 28, 28, generator=chance), torch.arange(options.records) % 10)
         for i in range(CLIENTS)
     }
     holders = fedfdp.Federation.from_clients(records)
     learner = Learner(build("small-cnn", input_shape=(1, 28, 28), outputs=10, seed=0), cross_entropy)
     method, private = (
         FedFDP(lr=1.0, server_lam=2.0),
-        fedfdp.DPSGD(sigma=2.0, sigma_loss=5.0, q=Q, clip=0.1, epsilon=3.0),
+        fedfdp.DPSGD(sigma=2.0, sigma_loss=5.0, q=options.q, clip=0.1, epsilon=3.0),
     )
     given = {"privacy": private, "randomness": Seeded(0), "book": None}
     engines = {
@@ -77,7 +80,8 @@ def main() -> None:
                 spent["worker"].append(max(b - a for a, b in zip(before, computed(engine), strict=True)))
     local, spread_out = (statistics.median(took[name]) for name in ("local", "ray"))
     spread = statistics.quantiles([a / b for a, b in zip(took["local"], took["ray"], strict=True)], n=4)
-    print(f"{options.rounds} rounds of {CLIENTS} clients, interleaved; {options.workers} workers of one core each")
+    print(f"{options.rounds} rounds of {CLIENTS} clients, each with {options.q} of {options.records} records")
+    print(f"interleaved; {options.workers} workers of one core each")
     print(f"local {local:.2f} s, ray {spread_out:.2f} s a round: ratio of medians {local / spread_out:.2f}")
     print(f"ratio of each pair of rounds: quartiles {spread[0]:.2f}, {spread[1]:.2f}, {spread[2]:.2f}")
     of = {name: statistics.median(values) for name, values in spent.items()}

@@ -128,7 +128,9 @@ def test_figures_are_drawn_also_where_a_target_was_missed(tmp_path, name):
 
 
 def test_tuning_takes_the_highest_accuracy_then_the_lower_psi():
-    experiment = narrowed(experiments()["tune-private"], datasets=["mnist"], methods=["fedavg"])
+    experiment = narrowed(
+        experiments()["tune-private"], datasets=["mnist"], methods=["fedavg"], at=["2", "4", "8", "16", "32"]
+    )
     reached = {2.0: (0.80, 0.1), 4.0: (0.90, 0.3), 8.0: (0.90, 0.2), 16.0: (None, None), 32.0: (0.5, 0.01)}
     cells = tuple(Cell(experiment.rows[0], c, (found(100, *reached[c.x]),)) for c in experiment.columns)
     results = Results(experiment, SCALES["small"], (100,), cells)

@@ -187,6 +187,11 @@ def test_a_methods_own_setting_is_tuned_beside_its_step_size(tmp_path, monkeypat
     ]
 
 
+def test_a_sweep_over_some_of_its_values_has_their_columns_alone():
+    some = narrowed(find("figure-clip"), datasets=["mnist"], at=["0.1", "5"])
+    assert [column.label for column in some.columns] == ["MNIST, C = 0.1", "MNIST, C = 5"]
+
+
 def test_unknown_names_are_one_clear_line():
     with pytest.raises(SettingError, match="did you mean 'table3'"):
         find("tabel3")
@@ -194,6 +199,10 @@ def test_unknown_names_are_one_clear_line():
         narrowed(find("table3"), methods=["fedavgg"])
     with pytest.raises(SettingError, match="known: fashion-mnist, mnist"):
         narrowed(find("figure-clip"), datasets=["cifar10"])
+    with pytest.raises(SettingError, match=r"--at = .7.: .*known: 0\.01, 0\.1, 1, 10, 5"):
+        narrowed(find("figure-clip"), at=["0.1", "7"])
+    with pytest.raises(SettingError, match=r"--at = .7.: table3 has no values to choose from"):
+        narrowed(find("table3"), at=["7"])
     with pytest.raises(SettingError, match="did you mean 'small'"):
         find_scale("smal")
 

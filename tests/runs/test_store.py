@@ -18,7 +18,7 @@ from fedfdp.runs import config as configs
 from fedfdp.runs.build import federation_of, fitted, launch, pinned, stored_config
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.store import Store, find_runs
-from fedfdp.runs.sweep import RunProgress, sweep
+from fedfdp.runs.sweep import RunProgress, completed, sweep
 from fedfdp.runs.tables import write_table
 from fedfdp.runs.tracking import check_tracking, flat, recalls, tracker
 from fedfdp.tuning.grid import Candidate
@@ -190,6 +190,14 @@ def test_a_sweep_runs_what_is_missing_and_goes_on_after_a_failure(tmp_path):
     last = next(progress for progress in words if progress.state == "done")
     assert (last.round, last.measures["accuracy"]) == (4, store.run(fresh).summary()["accuracy"])
     assert store.run(fresh).summary()["threads"] == 1
+
+
+def test_a_run_of_a_sweep_that_diverges_is_done_at_once_and_when_it_is_found_again(tmp_path):
+    store, wild = Store(tmp_path), digits("algorithm.lr=1e6", "privacy.clip=1e3")
+    first = completed(wild, store, None, lambda said: None)
+    again = completed(wild, store, None, lambda said: None)
+    assert (first.state, store.run(wild).live()["state"]) == ("done", "diverged")
+    assert (again.state, again.measures) == (first.state, first.measures)
 
 
 def test_runs_are_found_by_folder_or_below_one(tmp_path):

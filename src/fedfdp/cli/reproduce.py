@@ -18,12 +18,16 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="table1 … table7, figure-lambda, -clip, -sigma, -tradeoff, adaptive, fair, fair-plain, tune-private, "
-            "tune-nonprivate, tune-fair"
+            help="table1 … table7, figure-lambda, -clip, -sigma, -tradeoff, -epsilon, adaptive, fair, fair-plain, "
+            "tune-private, tune-nonprivate, tune-fair"
         ),
     ],
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; may be repeated.")] = None,
     methods: Annotated[str | None, typer.Option(help="Only these rows, separated by commas.")] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(help="Of a figure or a sweep only these values of λ, C, σ, ε or η, separated by commas."),
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 0, 1, …, each with its own partition.")] = 1,
     scale: Annotated[
         str, typer.Option(help="smoke (seconds), small, brief, laptop (minutes per run), paper (as in the paper).")
@@ -54,8 +58,8 @@ def reproduce(
     if name == "table1":
         _table1(scale, save, as_json=as_json)
         return
-    rows = [part.strip() for part in methods.split(",")] if methods else []
-    experiment = runner.narrowed(specs.find(name), datasets=dataset or [], methods=rows)
+    rows, values = ([part.strip() for part in given.split(",")] if given else [] for given in (methods, at))
+    experiment = runner.narrowed(specs.find(name), datasets=dataset or [], methods=rows, at=values)
     run = partial(_run, scale_name=scale, out=out, seeds=seeds, jobs=jobs, ray=ray, log=log)
     results = tuning.in_turn(experiment, run) if name.startswith("tune") else run(experiment)
     if save is not None:

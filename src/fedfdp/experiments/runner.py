@@ -29,16 +29,23 @@ class Planned:
     step: StepSize
 
 
-def narrowed(experiment: Experiment, *, datasets: Sequence[str] = (), methods: Sequence[str] = ()) -> Experiment:
-    """Only these data sets' columns and these rows."""
+def narrowed(
+    experiment: Experiment, *, datasets: Sequence[str] = (), methods: Sequence[str] = (), at: Sequence[str] = ()
+) -> Experiment:
+    """Only these data sets' columns and these rows; of a sweep only these values."""
+    if at and not experiment.x_label:
+        raise SettingError("--at", at[0], f"{experiment.name} has no values to choose from", "leave --at out")
     for name, given, known in (
         ("--dataset", datasets, [c.dataset for c in experiment.columns]),
         ("--methods", methods, [key for r in experiment.rows for key in (r.key, r.method)]),
+        ("--at", at, [f"{c.x:g}" for c in experiment.columns]),
     ):
         for value in given:
             if value not in known:
                 raise SettingError(name, value, nearest(value, set(known)))
-    columns = tuple(c for c in experiment.columns if not datasets or c.dataset in datasets)
+    columns = tuple(
+        c for c in experiment.columns if (not datasets or c.dataset in datasets) and (not at or f"{c.x:g}" in at)
+    )
     rows = tuple(r for r in experiment.rows if not methods or r.key in methods or r.method in methods)
     return replace(experiment, columns=columns, rows=rows)
 

@@ -8,7 +8,7 @@ from fedfdp.experiments.methods import Method, plain_methods, private_methods
 from fedfdp.experiments.paper import CIFAR, FASHION, MNIST
 from fedfdp.experiments.shapes import DATASET_LABELS, TUNING_SEED, Changes, Column, Experiment, Row, at_rate, datasets
 
-PRIVATE_GRID, PLAIN_GRID = (2.0, 4.0, 8.0, 16.0, 32.0), (0.1, 0.3, 1.0)
+PRIVATE_GRID, PLAIN_GRID = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0), (0.1, 0.3, 1.0)
 
 
 def _private_rows() -> tuple[Row, ...]:

@@ -24,7 +24,7 @@ from fedfdp.core.records import digest
 from fedfdp.core.trees import Inputs, Tree, call, form_of, parts_of
 from fedfdp.features import form_after, shape_after
 from fedfdp.privacy.clipping.job import Job
-from fedfdp.privacy.clipping.one_by_one import with_draws_of_their_own
+from fedfdp.privacy.clipping.one_by_one import Clean, with_draws_of_their_own
 from fedfdp.privacy.clipping.state import Unchanged, state_of
 from fedfdp.privacy.clipping.undo import changes_undone
 
@@ -203,7 +203,7 @@ def _one_by_one(module: nn.Module, x: Inputs) -> Iterator[tuple[int, Tensor]]:
     name, job = type(module).__name__, Job(module, torch.zeros_like, {})
     kept = Unchanged(job, state_of(job))
     for i in with_draws_of_their_own([0] * len(x)):
-        with torch.inference_mode(), changes_undone(job.layers):
+        with torch.inference_mode(), changes_undone(job.layers), Clean():
             found = call(module, x[i : i + 1])
             if i == 0 and not torch.equal(found, call(module, x[:1])):
                 allowed = "gives other features when it is called again: it draws at random or remembers"

@@ -7,13 +7,14 @@ import multiprocessing
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from fedfdp.core.errors import FedFDPError
+from fedfdp.core.errors import DivergedError, FedFDPError
 from fedfdp.engines.ray.settings import check_ray
 from fedfdp.fairness.metrics import METRICS
 from fedfdp.native.threads import cores
@@ -141,10 +142,10 @@ def _work(connection: Connection, root: Path, log: str | None) -> None:
 
 
 def completed(config: Config, store: Store, log: str | None, tell: Callable[[RunProgress], object]) -> RunProgress:
-    """Runs a config into the store, or goes on with it; how it ended."""
+    """Runs a config into the store, or goes on with it; how it ended. One that diverged is done: that is its result."""
     name = store.path(config).name
     try:
-        with tracker(log, store.root, name, config.to_dict()) as track:
+        with suppress(DivergedError), tracker(log, store.root, name, config.to_dict()) as track:
             store.complete(config, _Reporter(tell, name, track))
         summary = store.run(config).summary()
         return RunProgress(name, "done", summary["rounds"], summary["rounds"], _headline(summary))

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from fedfdp.core.identity.hashing import until_gone
-from fedfdp.core.identity.reader import Reader, slots_of
+from fedfdp.core.identity.held import slots_of
+from fedfdp.core.identity.reader import Reader
 
 __all__ = ["Identity", "digests", "examine", "identity", "remembered", "slots_of"]
 

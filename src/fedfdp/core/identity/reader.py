@@ -1,5 +1,6 @@
 """Reads a thing and all that it reaches, part by part, into one digest. Runs none of it and changes none of it."""
 
+import collections
 import functools
 import hashlib
 import logging
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedfdp.core.identity.hashing import hashed, token
+from fedfdp.core.identity.held import cached_by, is_filled, slots_of
 from fedfdp.core.identity.surroundings import found_at_home, home, installed, lookups, surrounding, version
 from fedfdp.core.weights import Weights
 
@@ -28,6 +30,8 @@ _LEFT_OUT_OF_CLASSES |= {"__dataclass_params__", "__abstractmethods__", "_abc_im
 _LEFT_OUT_OF_CLASSES |= {"__orig_bases__", "__parameters__"}  # type arguments: their effect is elsewhere in it
 _LEFT_OUT_OF_MODULES = {*vars(nn.Module()), "_compiled_call_impl", "_flat_weight_refs"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_KEEPING: tuple[type, ...] = (int, float, complex, list, dict, set, bytearray, collections.deque, Tensor, np.ndarray)
+_KEEPING += (types.FunctionType, functools._lru_cache_wrapper)
 _HEAP_TYPE = 1 << 9  # the flag of a class made by a class statement, not in C
 
 
@@ -41,6 +45,7 @@ class Reader:
         self._trained = known or {id(parameter): number for number, parameter in enumerate(trained)}
         self._read: dict[int, bytes] = {}
         self._within: dict[int, int] = {}
+        self._packages: Reader | None = None  # of what installed packages keep
         self._kept: list[object] = []  # alive, so that no other object gets the id() of one that was read
 
     def digest(self, value: object, path: str) -> bytes:
@@ -132,11 +137,12 @@ class Reader:
     def _function(self, value: types.FunctionType, path: str) -> bytes:
         where, cells = home(value.__globals__.get("__name__", "")), value.__closure__ or ()
         closed = zip(value.__code__.co_freevars, cells, strict=True)
-        held = [self.digest(cell.cell_contents, f"{path}.{n}") if _filled(cell) else b"" for n, cell in closed]
+        held = [self.digest(cell.cell_contents, f"{path}.{n}") if is_filled(cell) else b"" for n, cell in closed]
         given = [self.digest(value.__defaults__, path), self.digest(value.__kwdefaults__, path)]
         code = b"" if surrounding(where) and "<" not in value.__qualname__ else self._code(value.__code__, path)
         if surrounding(where) or installed(where):
-            return hashed("function", where, version(where), value.__qualname__, code, *held, *given)
+            kept = [self._kept_by(value, path)] if self._caches and not surrounding(where) else []
+            return hashed("function", where, version(where), value.__qualname__, code, *held, *given, *kept)
         names, globals_ = lookups(value.__code__), value.__globals__
         found = {n: globals_[n] for n in sorted(names.globals) if n in globals_}
         package = str(globals_.get("__package__") or "")
@@ -145,6 +151,18 @@ class Reader:
         reached = [self._named(n, v, names.attributes, f"{path}:{n}") for n, v in found.items()]
         own = {k: v for k, v in value.__dict__.items() if k != "__wrapped__"}
         return hashed("function", code, *held, *given, *reached, self._mapping(own, path))
+
+    def _kept_by(self, value: types.FunctionType, path: str) -> bytes:
+        """What the code of an installed package may keep from one call to the next: data that it reaches by name."""
+        names, found = lookups(value.__code__).globals, value.__globals__
+        return self._aside({n: found[n] for n in sorted(names) if n in found}, path)
+
+    def _aside(self, held: Mapping[str, object], path: str) -> bytes:
+        """Data of a package, read by another reader: what cannot be read there is passed over, and is no refusal."""
+        if self._packages is None:
+            self._packages = Reader(None, self._trained, caches=True)
+            self._packages._packages = self._packages
+        return self._packages._mapping({n: v for n, v in held.items() if isinstance(v, _KEEPING)}, path)
 
     def _named(self, name: str, value: object, attributes: frozenset[str], path: str) -> bytes:
         """A global that code names; of a module of the user's, also the attributes that the code names."""
@@ -170,8 +188,10 @@ class Reader:
         return hashed("code", code.co_code, code.co_exceptiontable, repr(shape), repr(names), *consts)
 
     def _cached(self, value: "functools._lru_cache_wrapper[object]", path: str) -> bytes:
-        held = str(value.cache_info()[1:]) if self._caches else ""
-        return hashed("cached", self.digest(value.__wrapped__, path), held)
+        function = self.digest(value.__wrapped__, path)
+        if not self._caches:
+            return hashed("cached", function, "")
+        return hashed("cached", function, str(value.cache_info()[1:]), self._all("kept", cached_by(value), path))
 
     def _partial(self, value: "functools.partial[object]", path: str) -> bytes:
         return self._all("partial", [value.func, value.args, value.keywords, value.__dict__], path)
@@ -193,8 +213,11 @@ class Reader:
             return hashed("class", where, value.__qualname__)
         held = {name: v for name, v in vars(value).items() if name not in _LEFT_OUT_OF_CLASSES}
         if installed(where):
-            held = {name: v for name, v in held.items() if isinstance(v, types.FunctionType)}
-            return hashed("class", where, version(where), value.__qualname__, self._mapping(held, path))
+            if self._packages is self:
+                return hashed("class", where, value.__qualname__)
+            functions = {name: v for name, v in held.items() if isinstance(v, types.FunctionType)}
+            kept = [self._aside(held, path)] if self._caches else []
+            return hashed("class", where, version(where), value.__qualname__, self._mapping(functions, path), *kept)
         parents = [self.digest(base, path) for base in value.__bases__]
         return hashed("class", value.__qualname__, *parents, self._mapping(held, path))
 
@@ -262,23 +285,3 @@ _KINDS: list[tuple[Any, Describe]] = [
     ((set, frozenset), Reader._set),
     (type, Reader._class),
 ]
-
-
-def _filled(cell: types.CellType) -> bool:
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:
-        return False
-
-
-def slots_of(value: object) -> dict[str, object]:
-    """What an object holds outside of its `__dict__`: the slots of its classes that are filled."""
-    found: dict[str, object] = {}
-    for kind in reversed(type(value).__mro__):
-        slots = vars(kind).get("__slots__", ())
-        for name in [slots] if isinstance(slots, str) else slots:
-            private = name.startswith("__") and not name.endswith("__")
-            name = f"_{kind.__name__.lstrip('_')}{name}" if private else name  # as Python calls it
-            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                found[name] = getattr(value, name)
-    return found

@@ -18,9 +18,9 @@ from fedfdp.privacy.clipping.job import Job, one_loss_per_record
 from fedfdp.privacy.clipping.layers.kept import Kept
 from fedfdp.privacy.clipping.layers.registry import RULES
 from fedfdp.privacy.clipping.layers.through_time import OWN_BACKWARD
-from fedfdp.privacy.clipping.proof.calls import Program, UnsupportedError
+from fedfdp.privacy.clipping.proof.calls import OtherPassError, Program, UnsupportedError
 from fedfdp.privacy.clipping.proof.follower import Follower
-from fedfdp.privacy.clipping.proof.places import Mixed, Rows
+from fedfdp.privacy.clipping.proof.places import Mixed, Reference, Rows
 from fedfdp.privacy.clipping.proof.prove import prove
 from fedfdp.privacy.clipping.proof.tracer import Tracer
 from fedfdp.privacy.clipping.proof.watcher import Watcher
@@ -36,6 +36,7 @@ class Proven:
     """A pass in which no record meets another: its calls, and where in them parameters meet the records."""
 
     program: Program
+    losses: Reference  # which of its values are the losses: which one is returned shows in no call
     channels_last: bool  # whether images have their channels innermost
 
 
@@ -65,7 +66,7 @@ def proven_pass(job: Job, x: Inputs, y: Tensor, *, channels_last: bool) -> Prove
     """The pass over records like these, proven; UnsupportedError if it cannot be."""
 
     def traced(count: int) -> tuple[Tensor, Tracer]:
-        given, targets = x[:count].detach(), y[:count].detach()
+        given, targets = x[:count].detach().clone(), y[:count].detach().clone()
         with changes_undone(job.layers):
             watch = Tracer(job.own, job.trained, (*parts_of(given), targets))
             losses, _ = taped(job, given, targets, watch, channels_last=channels_last)
@@ -73,20 +74,25 @@ def proven_pass(job: Job, x: Inputs, y: Tensor, *, channels_last: bool) -> Prove
 
     (losses, one), (_, other) = traced(len(x)), traced(len(x) - 1)
     program, places = prove(one, other, (len(x), len(x) - 1), inputs=len(parts_of(x)) + 1)
-    place = places.get(one.reference(losses))
+    returned = one.reference(losses)
+    place = places.get(returned)
     if isinstance(place, Mixed):
         raise UnsupportedError(place.reason)
     if place != Rows(0, 1, 1):
         raise UnsupportedError("the losses do not depend on the records one by one")
-    return Proven(program, channels_last)
+    return Proven(program, returned, channels_last)
 
 
 def _followed(job: Job, x: Inputs, y: Tensor, proven: Proven) -> tuple[Tensor, Tape]:
     """A pass that is compared with the proven one."""
     given, targets = x.detach(), y.detach()
+    if proven.program.overwrites:
+        given, targets = given.clone(), targets.clone()
     watch = Follower(job.own, job.trained, (*parts_of(given), targets), proven.program, x.shape[0])
     losses, tape = taped(job, given, targets, watch, channels_last=proven.channels_last)
     watch.ended()
+    if watch.known(losses) != proven.losses:
+        raise OtherPassError("other losses are returned than when it was examined")
     if not all(call.unchanged for call in tape.calls):
         raise UnsupportedError("a layer's input is changed in place afterwards")
     _check_backward(losses, job, tape)

@@ -103,13 +103,12 @@ def clipped_sum(
 
 def _add_up(contributions: list[Contribution], sums: Sums, c: Tensor, bad: Tensor, groups: Groups, records: int) -> int:
     """Adds Σ c_b·g_b of the records that are not bad to each group's sum; how many are bad."""
-    dropped = int(bad[:records].sum())
-    if dropped:
+    if bool(bad.any()):  # of copies too: a coefficient of 0 does not remove what is not finite
         for contribution in contributions:
             contribution.drop(bad)
     for contribution in contributions:
         contribution.add_to(sums, c, groups)
-    return dropped
+    return int(bad[:records].sum())
 
 
 def record_losses(model: nn.Module, loss_fn: LossFn, x: Inputs, y: Tensor) -> Tensor:

@@ -25,8 +25,8 @@ from fedfdp.privacy.clipping.undo import changes_undone
 _INTO_MEMORY = {"set_", "data=", "resize_", "resize_as_", "as_strided", "as_strided_", "untyped_storage"}
 
 
-class _Clean(TorchFunctionMode):
-    """New memory holds zeros, not what other records left there.
+class Clean(TorchFunctionMode):
+    """New memory holds zeros, or NaN where it is not asked for by name, not what other records left there.
 
     With `vectorised`, functions that reach past a tensor into its memory are refused: under torch.func that memory
     holds all records. So are those that give no tensor, such as a text, which would show all records; and those that
@@ -35,7 +35,17 @@ class _Clean(TorchFunctionMode):
 
     def __init__(self, *, vectorised: bool = False) -> None:
         super().__init__()
-        self._vectorised = vectorised
+        self._vectorised, self._before = vectorised, torch.get_deterministic_debug_mode()
+
+    def __enter__(self) -> "Clean":
+        self._before = torch.get_deterministic_debug_mode()
+        torch.set_deterministic_debug_mode(max(self._before, 1))  # in which torch fills what it takes from the system
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        torch.set_deterministic_debug_mode(self._before)
 
     def __torch_function__(
         self, func: Function, types: object, args: Arguments = (), kwargs: Keywords | None = None
@@ -75,10 +85,10 @@ def vmap_pass(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> tup
 
     weights = {name: parameter.detach() for name, parameter in job.params.items()}
     each = vmap(grad_and_value(loss), in_dims=(None, 0, 0), randomness="different")
-    with changes_undone(job.layers), warnings.catch_warnings(), _Clean(vectorised=True):
+    with changes_undone(job.layers), warnings.catch_warnings(), Clean(vectorised=True):
         # vmap runs operations without a batched form in a loop. `plan.py` has logged that this model is slower.
         warnings.filterwarnings("ignore", message="There is a performance drop")
-        grads, losses = each(weights, parts_of(x.detach()), y)
+        grads, losses = each(weights, parts_of(x.detach().clone()), y.clone())
     kept.check()
     return losses.detach(), [Stored(name, rows.detach()) for name, rows in grads.items()]
 
@@ -107,11 +117,13 @@ def alone(
     for i in with_draws_of_their_own(_seeds(len(x))):
         weights = {name: parameter.detach().requires_grad_() for name, parameter in job.params.items()}
         buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}
-        with changes_undone(job.layers), torch.enable_grad(), _Clean():
+        with changes_undone(job.layers), torch.enable_grad(), Clean():
             output = functional_call(job.model, {**weights, **buffers}, *arguments_of(x[i : i + 1].detach().clone()))
             loss = one_loss_per_record(job.loss_fn(output, y[i : i + 1].clone()), 1)[0]
+            grads = _gradients(loss, weights)  # within: a model may act in the backward pass, too
         losses.append(loss.detach())
-        take(i, _gradients(loss, weights))
+        take(i, grads)
+        del grads
         kept.check()
     return torch.stack(losses)
 
@@ -130,7 +142,7 @@ def loop_losses(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> T
     """One loss per record, each in a pass of its own."""
     kept, losses = Unchanged(job, state), []
     for i in with_draws_of_their_own(_seeds(len(x))):
-        with changes_undone(job.layers), torch.no_grad(), _Clean():
+        with changes_undone(job.layers), torch.no_grad(), Clean():
             output = call(job.model, x[i : i + 1].clone())
             losses.append(one_loss_per_record(job.loss_fn(output, y[i : i + 1].clone()), 1))
         kept.check()

@@ -18,6 +18,7 @@ State = dict[str, str]  # a digest for each attribute and class of each layer, a
 UNREAD = "unread"
 COPIED = 2**16  # numbers; of larger weights no copies are made: together they take as much memory as the model
 _COUNTED_ELSEWHERE = frozenset({"_parameters", "_buffers", "_modules", "training"})
+_PUT_BACK = (int, float, complex)  # of a layer's attributes, by `undo.py`; so are the numbers in tensors
 _COUNTED_ELSEWHERE |= {"_flat_weights", "_flat_weight_refs"}  # the weights of a recurrent layer once more
 
 
@@ -26,19 +27,15 @@ def state_of(job: Job) -> State:
     kept: dict[str, object] = {"loss": job.loss_fn}
     for name, layer in named_layers(job.model):  # also those that a pass has added
         start = f"model.{name}".rstrip(".")
-        held = {own: value for own, value in vars(layer).items() if not _is_put_back(value)}
+        held = {own: v for own, v in vars(layer).items() if not isinstance(v, Tensor) and type(v) not in _PUT_BACK}
         kept |= {f"{start}.{own}": v for own, v in {**held, **slots_of(layer)}.items() if own not in _COUNTED_ELSEWHERE}
-        for own, tensor in {**layer._parameters, **layer._buffers}.items():
-            kept[f"{start}.{own}"] = None if tensor is None else _attached(tensor)
+        for own, tensor in {**vars(layer), **layer._parameters, **layer._buffers}.items():
+            if isinstance(tensor, Tensor):
+                kept[f"{start}.{own}"] = _attached(tensor)
         kept[f"{start}.training"] = layer.training
         kept[f"{start} ({type(layer).__name__})"] = type(layer)
     found, unread = digests(kept, job.own)
     return {**found, UNREAD: unread}
-
-
-def _is_put_back(value: object) -> bool:
-    """Whether an attribute of a layer is one that `undo.py` puts back. It leaves True and False as they are."""
-    return isinstance(value, (int, float, complex, Tensor)) and not isinstance(value, bool)
 
 
 def _attached(tensor: Tensor) -> list[object]:
@@ -92,7 +89,7 @@ def _kept(weight: Tensor) -> Tensor | str:
 def _digest(weight: Tensor) -> str:
     found = hashlib.sha256(f"{weight.shape} {weight.dtype}".encode())
     for part in torch.split(weight.reshape(-1), 2**20):
-        found.update(part.cpu().view(torch.uint8).numpy())
+        found.update(part.cpu().view(torch.uint8).numpy().data)
     return found.hexdigest()
 
 

@@ -19,7 +19,15 @@ from fedfdp.privacy.clipping.layers.in_steps import IN_STEPS, WITH_WEIGHTS
 from fedfdp.privacy.clipping.layers.kept import Kept, Retried, Spread, spread
 from fedfdp.privacy.clipping.layers.rule import Meet, Rule
 from fedfdp.privacy.clipping.proof.calls import ExpectedCall, Function, UnsupportedError, name_of, tensors_in
-from fedfdp.privacy.clipping.proof.functions import FOREIGN, METADATA, POINTWISE, UNCHANGED, UNREPEATABLE, UNWRITTEN
+from fedfdp.privacy.clipping.proof.functions import (
+    FOREIGN,
+    METADATA,
+    PARTLY_WRITTEN,
+    POINTWISE,
+    UNCHANGED,
+    UNREPEATABLE,
+    UNWRITTEN,
+)
 from fedfdp.privacy.clipping.proof.places import Meeting, Place, Reference, Rows
 from fedfdp.privacy.clipping.proof.steps import LOOKED_UP
 from fedfdp.privacy.clipping.proof.watcher import Watcher
@@ -76,6 +84,8 @@ class Tape(TorchFunctionMode):
                 found = WITH_WEIGHTS[func](*args, **kwargs)
             if found is not NotImplemented:
                 return found
+        if name in PARTLY_WRITTEN:
+            raise UnsupportedError(f"{name} gives memory with whatever was in it")
         watch = self._watch
         key = watch.key(args, kwargs)
         foreign = name in FOREIGN and not watch.given

@@ -36,6 +36,8 @@ def changes_undone(layers: Layers, *, modules: bool = True) -> Iterator[None]:
     finally:
         for tensor, version, copy in tensors:
             if tensor._version != version or not torch.equal(tensor, copy):  # `.data` leaves the version as it was
+                if tensor.shape != copy.shape:  # by `.data =` or resize_: a shape tells of a record, too
+                    tensor.data = copy
                 tensor.detach().copy_(copy)
         for place, values in kept:
             if place.keys() != values.keys() or any(map(is_not, place.values(), values.values())):

@@ -75,6 +75,7 @@ class Program:
 
     calls: list[ExpectedCall]
     outside: list[Tensor]
+    overwrites: bool  # whether it writes to the records themselves: a pass that is repeated would find others
     _filled: dict[int, list[ExpectedCall]] = field(default_factory=dict)
 
     def at(self, batch: int) -> list[ExpectedCall]:

@@ -4,6 +4,8 @@ A function can be judged if each entry of its result depends on the same entries
 are: random numbers then show which. Those of the layer rules are among them, by their registry.
 """
 
+import torch
+
 from fedfdp.privacy.clipping.layers.registry import REGISTERED
 from fedfdp.privacy.clipping.proof.calls import name_of
 from fedfdp.privacy.clipping.proof.conditions import (
@@ -82,6 +84,13 @@ def _named(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
+def _overloads(names: str) -> frozenset[str]:
+    """The names, and those of the operators behind them."""
+    found = {name: getattr(torch.ops.aten, name, None) for name in names.split()}
+    inner = [f"{name}.{own}" for name, packet in found.items() if packet is not None for own in packet.overloads()]
+    return frozenset([*found, *inner])
+
+
 # Their results depend on no number of a tensor, only on its shape, type and place.
 SHAPE_ONLY = _named(
     "empty_like full_like new_empty new_full new_ones new_zeros ones_like rand_like randn_like zeros_like"
@@ -96,8 +105,9 @@ METADATA = _named(
 )
 # They give the same value. Whether it is copied on the way may differ with the number of records.
 UNCHANGED = _named("alias bfloat16 clone contiguous cpu double float half requires_grad_ to type type_as")
-# They give memory as it is, with whatever was in it.
-UNWRITTEN = _named("empty empty_like new_empty")
+# They give memory as it is, with whatever was in it. It is written over, if all of it is new.
+UNWRITTEN = _overloads("empty empty_like empty_permuted empty_strided new_empty new_empty_strided")
+PARTLY_WRITTEN = _overloads("new resize resize_ resize_as resize_as_")
 # They make a tensor of numbers that come from outside torch.
 FOREIGN = _named("as_tensor asarray from_file from_numpy frombuffer tensor")
 

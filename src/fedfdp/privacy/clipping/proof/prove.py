@@ -4,8 +4,6 @@ Each call is judged by itself. A function that a trial on random numbers can jud
 any other are taken to mix the records. Weights and records at hand decide nothing.
 """
 
-from torch import Tensor
-
 from fedfdp.privacy.clipping.proof.calls import (
     ExpectedCall,
     Key,
@@ -50,13 +48,14 @@ def prove(one: Tracer, other: Tracer, sizes: tuple[int, int], inputs: int) -> tu
         proof.places[Reference("value", number)] = Rows(0, 1, 1)
         proof.touched.add(Reference("value", number))
     calls = [proof.judged(first, second) for first, second in zip(one.calls, other.calls, strict=True)]
-    return Program(calls, one.outside), proof.places
+    overwrites = any(_overlap(one.memory(Reference("value", number)), proof.writes) for number in range(inputs))
+    return Program(calls, one.outside, overwrites), proof.places
 
 
 class _Proof:
     def __init__(self, one: Tracer, other: Tracer, sizes: tuple[int, int]) -> None:
         self.one, self.other, self.sizes = one, other, sizes
-        self.writes = {_memory(one.samples[changed]) for call in one.calls for changed in call.changed}
+        self.writes = {span for call in one.calls for changed in call.changed for span in one.memory(changed)}
         self.places: dict[Reference, Place] = {}
         self.touched: set[Reference] = set()  # values with numbers of records; others at most grow with their count
         self._tried: dict[object, list[Place]] = {}
@@ -99,9 +98,8 @@ class _Proof:
     def _written(self, call: TracedCall) -> bool:
         """Whether anything writes to the call's first argument or result: then it matters if they share memory."""
         first = next(references(call.key), None)
-        values = [self.one.samples[r] for r in (first, *call.made) if r in self.one.samples]
-        spans = [_memory(value) for value in values]
-        return any(start < last and begin < end for start, end in spans for begin, last in self.writes)
+        values = [r for r in (first, *call.made) if r in self.one.samples]
+        return any(_overlap(self.one.memory(value), self.writes) for value in values)
 
     def _merged_all(self, ones: Key, others: Key, name: str) -> Key:
         """The same key in both passes, with a Size where a whole number differs."""
@@ -158,18 +156,16 @@ class _Proof:
 
     def _touch(self, reference: Reference) -> None:
         """Numbers of records were written to this value: whatever shares its memory holds them too."""
-        first, last = _memory(self.one.samples[reference])
-        spans = {other: _memory(sample) for other, sample in self.one.samples.items()}
-        self.touched.update(other for other, (start, end) in spans.items() if start < last and first < end)
+        memory = self.one.memory(reference)
+        self.touched.update(other for other in self.one.samples if _overlap(memory, self.one.memory(other)))
 
     def _meets(self, reference: Reference, place: Place) -> bool:
         """Whether records are written into memory that also is a value without records, or the other way round."""
-        first, last = _memory(self.one.samples[reference])
-        for other, sample in self.one.samples.items():
+        memory = self.one.memory(reference)
+        for other in self.one.samples:
             if other.kind == "value" and other not in self.places:
                 continue  # it is made later, from values that are judged then
-            start, end = _memory(sample)
-            if start < last and first < end and (self.places.get(other) is None) != (place is None):
+            if (self.places.get(other) is None) != (place is None) and _overlap(memory, self.one.memory(other)):
                 return True
         return False
 
@@ -293,7 +289,5 @@ def _varies(name: str) -> UnsupportedError:
     return UnsupportedError(f"{name}: an argument depends on the number of records, or on chance")
 
 
-def _memory(sample: Tensor) -> tuple[int, int]:
-    """The memory that a tensor is a part of, from and to."""
-    storage = sample.untyped_storage()
-    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+def _overlap(ones: set[tuple[int, int]], others: set[tuple[int, int]]) -> bool:
+    return any(start < last and first < end for start, end in ones for first, last in others)

@@ -25,6 +25,7 @@ class Tracer(Watcher):
     def __init__(self, own: Own, trained: Mapping[int, str], inputs: Iterable[Tensor]) -> None:
         self.calls: list[TracedCall] = []
         self.samples: dict[Reference, Tensor] = {}
+        self._kept: dict[Reference, dict[int, Tensor]] = {}  # every tensor of a value that has memory of its own
         self.outside: list[Tensor] = []
         self.trained_by: set[Reference] = set()  # values whose gradient reaches a parameter
         self._with_gradients = True
@@ -37,6 +38,18 @@ class Tracer(Watcher):
         self._graded(reference, tensor)
         return reference
 
+    def same(self, tensor: Tensor, reference: Reference) -> None:
+        super().same(tensor, reference)
+        self._keep(tensor, reference)
+
+    def _keep(self, tensor: Tensor, reference: Reference) -> None:
+        self._kept.setdefault(reference, {})[tensor.untyped_storage().data_ptr()] = tensor.detach()
+
+    def memory(self, reference: Reference) -> set[tuple[int, int]]:
+        """The memory that a value is a part of, from and to: a copy of it counts as the same value, and has its own."""
+        storages = [tensor.untyped_storage() for tensor in self._kept[reference].values()]
+        return {(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in storages}
+
     def is_trained(self, reference: Reference) -> bool:
         """Whether the value is a trained parameter, or was made of one with a gradient."""
         return reference in self.trained_by or (reference.kind == "own" and reference.name in self._parameters)
@@ -47,7 +60,9 @@ class Tracer(Watcher):
 
     def reference(self, tensor: Tensor) -> Reference:
         reference = super().reference(tensor)
-        self.samples.setdefault(reference, tensor.detach())
+        if reference not in self.samples:
+            self.samples[reference] = tensor.detach()
+            self._keep(tensor, reference)
         return reference
 
     def entered(self, number: int, tensor: Tensor) -> None:
