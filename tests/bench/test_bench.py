@@ -259,6 +259,16 @@ def test_peak_memory_is_that_of_the_step():
     assert peak(StepCase("mlp", 128), "plain") < 0.1 * stored
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the high-water mark is told on Linux")
+@pytest.mark.parametrize(("model", "most"), [("distilbert-lora", 1.25), ("distilbert", 3.0)])
+def test_memory_of_a_large_models_first_step(model, most):
+    """Of 67 million weights. The first step also proves the pass and compares its gradients with autograd's."""
+    pytest.importorskip("peft")
+    ours, plain = (peak(StepCase(model, 16), peer, first=True) for peer in ("ours", "plain"))
+    assert ours < most * plain
+
+
 def row(peer, ratio, peak_mb=None, batch=300):
     return Row("step", "mlp", batch, None, peer, ratio, peak_mb, 0.1234, 0.9 * ratio, 1.1 * ratio, 5)
 

@@ -21,6 +21,7 @@ from fedfdp.privacy.clipping import clipped_sum, record_losses
 from fedfdp.privacy.clipping.by_rules import rules_pass
 from fedfdp.privacy.clipping.job import Job
 from fedfdp.privacy.clipping.plan import _plans
+from fedfdp.privacy.clipping.state import COPIED
 from fedfdp.privacy.noise.randomness import Seeded
 
 CLIP = 0.5
@@ -566,15 +567,21 @@ class AddsLayers(Net):
 
 
 class ChangesFrozenWeights(Net):
+    numbers = 1
+
     def __init__(self) -> None:
         super().__init__()
-        self.largest = nn.Parameter(torch.ones(()), requires_grad=False)
+        self.largest = nn.Parameter(torch.ones(self.numbers), requires_grad=False)
 
     def first(self, x: Tensor) -> Tensor:
         top = float(x.detach().abs().max())
         if top > 2:
             self.largest.data.fill_(top)
-        return x / self.largest
+        return x / self.largest[-1]
+
+
+class ChangesLargeFrozenWeights(ChangesFrozenWeights):
+    numbers = COPIED + 1  # no copy of it is kept
 
 
 class TooLargeAnEpsilon(Net):
@@ -585,7 +592,7 @@ class TooLargeAnEpsilon(Net):
 FIRST = {"three": lambda: records(3), "one": lambda: records(1), "zeros": lambda: (torch.zeros(3, 6), torch.arange(3))}
 MEMORY = [
     *(WritesToAView, WritesIntoConstants, UnseenWriting, LeftInMemory, BeyondItsRecord, FarAlongTheBatch, CopiesBySize),
-    *(AddsLayers, ChangesFrozenWeights, TooLargeAnEpsilon),
+    *(AddsLayers, ChangesFrozenWeights, ChangesLargeFrozenWeights, TooLargeAnEpsilon),
 ]
 
 

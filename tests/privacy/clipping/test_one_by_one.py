@@ -1,12 +1,15 @@
 """Models that no rule covers go record by record, to the gradients that torch itself gives."""
 
 import logging
+import weakref
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from fedfdp.privacy.clipping import check_model, clipped_sum
+from fedfdp.privacy.clipping.job import Job
+from fedfdp.privacy.clipping.one_by_one import alone
 from per_record import CLASSES, assert_parity, by_autograd, close, cross_entropy
 
 
@@ -142,3 +145,18 @@ def test_reparametrised_weights(wrap):
     x = torch.randn(5, 4)
     model = nn.Sequential(wrap(nn.Linear(4, 6)), nn.Tanh(), nn.Linear(6, CLASSES)).eval()
     assert_parity(model, x, "rules", by_autograd)
+
+
+def test_one_records_gradients_are_gone_before_the_next_ones_come():
+    """Those of a few records would take several times as much memory as the model."""
+    model, seen = nn.Linear(4, CLASSES), []
+
+    def take(record: int, grads: dict[str, Tensor]) -> None:
+        assert not any(earlier() is not None for earlier in seen)
+        assert len(seen) == 2 * record
+        seen.extend(weakref.ref(grad) for grad in grads.values())
+
+    job = Job(model, cross_entropy, dict(model.named_parameters()))
+    x, y = torch.randn(3, 4), torch.arange(3) % CLASSES
+    close(alone(job, x, y, take), cross_entropy(model(x), y).detach())
+    assert len(seen) == 6

@@ -59,11 +59,11 @@ def made_up_weights(params: Mapping[str, Tensor]) -> Iterator[None]:
     chance, before = np.random.default_rng(0), {name: p.data for name, p in params.items()}
     try:
         for p in params.values():
-            now = p.data.nan_to_num(0, 0, 0).clamp(-10, 10)
+            now = p.data.nan_to_num(0, 0, 0).clamp_(-10, 10)
             size = float(now.square().mean().sqrt()) if now.numel() else 0.0
             size = size or 1 / math.sqrt(max(1, math.prod(p.shape[1:])))
-            drawn = torch.from_numpy(np.asarray(chance.standard_normal(p.shape), dtype=np.float32))
-            p.data = now + 0.3 * size * drawn.to(p)
+            drawn = torch.from_numpy(np.asarray(chance.standard_normal(p.shape, dtype=np.float32)))
+            p.data = now.add_(drawn.to(p).mul_(0.3 * size))
         yield
     finally:
         for name, p in params.items():

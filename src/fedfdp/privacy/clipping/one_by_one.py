@@ -6,7 +6,7 @@ pass. state.py checks that none is left behind for the next.
 
 import random
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -94,12 +94,25 @@ def vmap_pass(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> tup
 
 
 def loop_pass(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> tuple[Tensor, list[Contribution]]:
-    """Losses and gradients record by record through plain autograd: works for every model that trains at all.
+    """Losses and gradients of all records, each in a pass of its own."""
+    stores = {name: torch.zeros(len(x), *p.shape, dtype=p.dtype, device=p.device) for name, p in job.params.items()}
 
-    With `state`, what the model keeps must be that before every record.
+    def store(record: int, grads: dict[str, Tensor]) -> None:
+        for name, grad in grads.items():
+            stores[name][record] = grad
+
+    return alone(job, x, y, store, state), [Stored(name, rows) for name, rows in stores.items()]
+
+
+def alone(
+    job: Job, x: Inputs, y: Tensor, take: Callable[[int, dict[str, Tensor]], None], state: State | None = None
+) -> Tensor:
+    """The losses record by record through plain autograd: works for every model that trains at all.
+
+    `take` is given each record's number and gradients, which are gone before the next one's are computed. With `state`,
+    what the model keeps must be that before every record.
     """
     kept = Unchanged(job, state)
-    stores = {name: torch.zeros(len(x), *p.shape, dtype=p.dtype, device=p.device) for name, p in job.params.items()}
     losses = []
     for i in with_draws_of_their_own(_seeds(len(x))):
         weights = {name: parameter.detach().requires_grad_() for name, parameter in job.params.items()}
@@ -107,15 +120,22 @@ def loop_pass(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> tup
         with changes_undone(job.layers), torch.enable_grad(), Clean():
             output = functional_call(job.model, {**weights, **buffers}, *arguments_of(x[i : i + 1].detach().clone()))
             loss = one_loss_per_record(job.loss_fn(output, y[i : i + 1].clone()), 1)[0]
-            grads: Sequence[Tensor | None] = [None] * len(weights)
-            if loss.requires_grad:  # a model may act in the backward pass, too
-                grads = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
+            grads = _gradients(loss, weights)  # within: a model may act in the backward pass, too
         losses.append(loss.detach())
-        for store, grad in zip(stores.values(), grads, strict=True):
-            if grad is not None:
-                store[i] = grad.to_dense() if grad.is_sparse else grad
+        take(i, grads)
+        del grads
         kept.check()
-    return torch.stack(losses), [Stored(name, rows) for name, rows in stores.items()]
+    return torch.stack(losses)
+
+
+def _gradients(loss: Tensor, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Of a loss by each of the weights; zeros where it does not depend on one."""
+    unknown = [None] * len(weights)
+    found = torch.autograd.grad(loss, list(weights.values()), allow_unused=True) if loss.requires_grad else unknown
+    return {
+        name: torch.zeros_like(weight) if grad is None else grad.to_dense() if grad.is_sparse else grad.detach()
+        for (name, weight), grad in zip(weights.items(), found, strict=True)
+    }
 
 
 def loop_losses(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> Tensor:

@@ -18,13 +18,14 @@ from torch import Tensor, nn
 from fedfdp.core.errors import SettingError
 from fedfdp.core.identity import remembered
 from fedfdp.core.trees import Inputs, call, each, form_of
-from fedfdp.privacy.clipping.agreement import same_gradients, same_losses, stored
+from fedfdp.native.allocator import give_back
+from fedfdp.privacy.clipping.agreement import Reference
 from fedfdp.privacy.clipping.by_rules import Proven, measured_pass, proven_pass
 from fedfdp.privacy.clipping.deterministic import Deterministic
 from fedfdp.privacy.clipping.job import Job, LossFn
 from fedfdp.privacy.clipping.made_up import made_up_weights, records_for
-from fedfdp.privacy.clipping.one_by_one import loop_pass, vmap_pass
-from fedfdp.privacy.clipping.state import State, check_state, state_of
+from fedfdp.privacy.clipping.one_by_one import vmap_pass
+from fedfdp.privacy.clipping.state import State, Weights, check_state, state_of
 from fedfdp.privacy.clipping.undo import changes_undone
 
 log = logging.getLogger("fedfdp")
@@ -60,6 +61,7 @@ def plan_for(job: Job, x: Inputs, y: Tensor) -> Plan:
             _set_up(job, x, y)
             state = state_of(job)
             plan, certain = examine(job, x, y, state)
+        give_back()  # the first step would otherwise come on top of it, where its memory is in other pieces
         if not certain:  # a gradient was not finite: this plan is not kept
             return plan
         if plan.how != "rules" and all(old.reason != plan.reason for old in known.values()):
@@ -87,12 +89,9 @@ def _identified(loss_fn: LossFn) -> object:
 @contextmanager
 def _weights_unchanged(model: nn.Module) -> Iterator[None]:
     """Raises where a pass changes the weights: a model that sets them by the records it sees would release these."""
-    before = [(parameter, parameter.detach().clone()) for parameter in model.parameters()]
+    before = Weights(model)
     yield
-    changed = [both for both in before if not torch.equal(*(t.detach().nan_to_num() for t in both))]
-    for parameter, copy in changed:
-        parameter.data.copy_(copy)
-    if changed:
+    if before.changed():
         allowed = "its forward pass changes its weights depending on records, which bypasses the noise"
         raise SettingError("model", type(model).__name__, allowed, "set them before training")
 
@@ -119,26 +118,22 @@ def examine(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> tuple
     reasons: list[str] = []
     with Deterministic(), made_up_weights(job.params):
         x, y = records_for(job, x, y)
-        losses, alone = loop_pass(job, x, y)
-        reference = stored(alone)
-        certain = all(bool(g.isfinite().all()) for g in reference.values())
+        reference = Reference.of(job, x, y)
         for channels_last in (True, False):
             try:
                 proven = proven_pass(job, x, y, channels_last=channels_last)
-                (together, found), held = measured_pass(job, x, y, proven)
-                same_losses(losses, together)
-                same_gradients(reference, found)
-                return Plan("rules", proven, held // len(x), state=state), certain
+                passed, held = measured_pass(job, x, y, proven)
+                reference.compare(*passed)
+                return Plan("rules", proven, held // len(x), state=state), reference.finite
             except Exception as error:  # the model itself runs, as the reference shows: there is another way
                 reasons.append(_first_line(error))
         check_state(job, state)
         try:
-            together, found = vmap_pass(job, x, y)
-            same_losses(losses, together)
-            same_gradients(reference, found)
-            return Plan("vmap", reason=reasons[-1], state=state), certain
+            reference.compare(*vmap_pass(job, x, y))
+            return Plan("vmap", reason=reasons[-1], state=state), reference.finite
         except Exception as error:
-            return Plan("loop", reason=f"{reasons[-1]}; torch.func: {_first_line(error)}", state=state), certain
+            reason = f"{reasons[-1]}; torch.func: {_first_line(error)}"
+            return Plan("loop", reason=reason, state=state), reference.finite
 
 
 def _first_line(error: Exception) -> str:

@@ -4,8 +4,10 @@ Where records go one by one, it could carry one record into the gradient of anot
 every number that enters is compared there.
 """
 
+import hashlib
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedfdp.core.errors import SettingError
 from fedfdp.core.identity import digests, slots_of
@@ -14,6 +16,7 @@ from fedfdp.privacy.clipping.modules import named_layers
 
 State = dict[str, str]  # a digest for each attribute and class of each layer, and for the loss
 UNREAD = "unread"
+COPIED = 2**16  # numbers; of larger weights no copies are made: together they take as much memory as the model
 _COUNTED_ELSEWHERE = frozenset({"_parameters", "_buffers", "_modules", "training"})
 _PUT_BACK = (int, float, complex)  # of a layer's attributes, by `undo.py`; so are the numbers in tensors
 _COUNTED_ELSEWHERE |= {"_flat_weights", "_flat_weight_refs"}  # the weights of a recurrent layer once more
@@ -47,17 +50,47 @@ class Unchanged:
     def __init__(self, job: Job, state: State | None) -> None:
         """A pass that ended early may have left its records somewhere: the state is compared at once."""
         self._job, self._state = job, state
-        self._weights = [(name, weight, weight.detach().clone()) for name, weight in job.model.named_parameters()]
+        self._weights = Weights(job.model)
         check_state(job, state)
 
     def check(self) -> None:
         """Raises where a pass has changed the state or a parameter: nothing of any record is released then."""
-        for name, weight, copy in self._weights:
-            given = weight.grad is not None and not weight.requires_grad
-            if given or not _same(weight.detach(), copy):
-                weight.data.copy_(copy)
-                raise _refusal(f"model.{name}", "set it before training")
+        parameters = self._job.model.named_parameters()
+        given = [name for name, weight in parameters if weight.grad is not None and not weight.requires_grad]
+        for name in self._weights.changed() or given:
+            raise _refusal(f"model.{name}", "set it before training")
         check_state(self._job, self._state)
+
+
+class Weights:
+    """The numbers of a model's parameters as they are now: copies of small ones, digests of large ones."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._before = [(name, weight, _kept(weight.detach())) for name, weight in model.named_parameters()]
+
+    def changed(self) -> list[str]:
+        """The names of those with other numbers. What a record left there goes: they are put back, or become NaN."""
+        found = []
+        for name, weight, before in self._before:
+            if isinstance(before, Tensor):
+                same = _same(weight.detach(), before)
+            else:
+                same = _digest(weight.detach()) == before
+            if not same:
+                weight.data.copy_(before if isinstance(before, Tensor) else torch.tensor(torch.nan))
+                found.append(name)
+        return found
+
+
+def _kept(weight: Tensor) -> Tensor | str:
+    return weight.clone() if weight.numel() <= COPIED else _digest(weight)
+
+
+def _digest(weight: Tensor) -> str:
+    found = hashlib.sha256(f"{weight.shape} {weight.dtype}".encode())
+    for part in torch.split(weight.reshape(-1), 2**20):
+        found.update(part.cpu().view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
