@@ -140,7 +140,9 @@ def _check_delta(delta: float, facts: PublicFacts) -> None:
     if delta_warning(delta, largest):
         n = f"1/n = {1 / largest:.2g} of the largest holder ({largest:,} of unit {facts.unit})"
         allowed = f"not below {n}: it protects nobody"
-        raise SettingError("privacy.delta", delta, allowed, f"leave it out, or take {min(1e-5, 0.1 / largest):.1g} or less")
+        raise SettingError(
+            "privacy.delta", delta, allowed, f"leave it out, or take {min(1e-5, 0.1 / largest):.1g} or less"
+        )
 
 
 def _note_solved(given: DPSGD, rounds: int | None, solved: DPSGD, count: int, said: list[Choice]) -> None:
