@@ -157,6 +157,7 @@ def test_an_interrupt_leaves_a_resumable_folder(tmp_path):
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run in the background
     )
     while not (tmp_path / "cut" / "ledger.jsonl").exists():
         time.sleep(0.05)
