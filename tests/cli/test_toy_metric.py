@@ -54,7 +54,7 @@ def test_a_metric_of_the_results_is_everywhere(fedfdp, tmp_path, monkeypatch):
     for command in (("show", "run"), ("runs", "list", ".")):
         _, out, _ = fedfdp(*command)
         assert "median" in out
-        assert f"{medians[-1]:.3g}" in out
+        assert f"{medians[-1]:.4f}" in out
     _, out, _ = fedfdp("runs", "list", ".", "--json")
     assert json.loads(out)[0]["median_loss"] == history[-1]["median_loss"]
     fedfdp("runs", "export", ".", "--out", "all.csv")

@@ -86,12 +86,12 @@ def test_a_killed_node_a_slow_one_and_strangers(tmp_path, caplog):
     config = configs.load("digits", [*settings, "model.name=slow_model:SlowLinear"]).resolved()
     place, out = tmp_path / "nodes", tmp_path / "run"
     names = [f"client-{i}" for i in range(5)]
-    flower = prepare(config, Flower(quorum=3, deadline=12.0, wait=400.0), place, names)
+    flower = prepare(config, Flower(quorum=3, deadline=20.0, wait=400.0), place, names)
     slow = place / "client-4.toml"
     slow.write_text(slow.read_text().replace("evaluate = true", "evaluate = false"))
 
     def start(name: str) -> subprocess.Popen[bytes]:
-        slow = {"SLOW_SECONDS": "30", "SLOW_LEDGER": str(place / name / "ledger.jsonl")} if name == "client-4" else {}
+        slow = {"SLOW_SECONDS": "45", "SLOW_LEDGER": str(place / name / "ledger.jsonl")} if name == "client-4" else {}
         environment = {"PYTHONPATH": path, **slow}
         return start_node(place / f"{name}.toml", place / f"{name}.log", environment=environment)
 
@@ -130,7 +130,7 @@ def test_a_killed_node_a_slow_one_and_strangers(tmp_path, caplog):
     assert result.summary["evaluated_clients"] == 4
     arrived = used(out)
     assert all("client-4" not in names for names in arrived.values())  # never in time …
-    assert "client-4 is left out of round 1: no answer within 12 seconds" in caplog.text
+    assert "client-4 is left out of round 1: no answer within 20 seconds" in caplog.text
     assert charges(place, "client-4")  # … but it computed and paid, and its ledger says so
     rounds_of_1 = [r for r, names in arrived.items() if "client-1" in names]
     assert 0 in rounds_of_1
