@@ -161,6 +161,6 @@ def _cell(name: str, value: object) -> str:
 
     if value is None:
         return "–"
-    if name in METRICS and METRICS[name].form == "percent":
-        return f"{value:.2%}"
+    if name in METRICS and isinstance(value, float):
+        return METRICS[name].text(value)
     return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -40,10 +40,11 @@ def least_norm(gram: Numbers, low: Numbers, high: Numbers, *, rounds: int = 10_0
 
 
 def onto_box(point: Numbers, low: Numbers, high: Numbers) -> Numbers:
-    """The nearest point within [low, high] whose entries sum to 1: clamp(v − θ). The sum is straight between its bends."""
+    """The nearest point within [low, high] whose entries sum to 1: clamp(v − θ). Sums bend at few θ."""
     bends = np.sort(np.concatenate([point - low, point - high]))
     sums = np.clip(point - bends[:, None], low, high).sum(1)  # falls from Σ high to Σ low
-    return np.clip(point - np.interp(1.0, sums[::-1], bends[::-1]), low, high)
+    theta = float(np.interp(1.0, sums[::-1], bends[::-1]))
+    return np.clip(point - theta, low, high)
 
 
 def without_conflicts(gram: Numbers, losses: Numbers, shares: Numbers, keep: float) -> Numbers:
