@@ -66,11 +66,18 @@ TORCHVISION: dict[str, Callable[[], nn.Module]] = {
     "squeezenet1_1": _torchvision("squeezenet1_1"),
     "mobilenet_v2": _torchvision("mobilenet_v2"),
     "shufflenet_v2": _torchvision("shufflenet_v2_x0_5"),
-    "densenet121": _torchvision("densenet121", block_config=(2, 2, 2, 2)),
+    "densenet": lambda: _torchvision_densenet(),
     "efficientnet_b0": _torchvision("efficientnet_b0"),
     "vit": lambda: _torchvision_vit(),
     "swin": lambda: _torchvision_swin(),
 }
+
+
+def _torchvision_densenet() -> nn.Module:
+    declared()
+    from torchvision.models import DenseNet
+
+    return without_batch_norm(DenseNet(block_config=(2, 2, 2, 2), num_classes=CLASSES))
 
 
 def _torchvision_vit() -> nn.Module:
