@@ -22,7 +22,7 @@ from fedfdp.core.identity.surroundings import found_at_home, home, installed, lo
 from fedfdp.core.weights import Weights
 
 _SCALARS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
-_PRINTED = (torch.dtype, torch.device, torch.layout, torch.memory_format, np.dtype, np.ufunc, range, slice)
+_PRINTED = (torch.dtype, torch.device, torch.layout, torch.memory_format, np.dtype, range, slice)
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))  # they hold nothing that is computed with
 _LEFT_OUT_OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__dataclass_fields__"}
@@ -30,7 +30,8 @@ _LEFT_OUT_OF_CLASSES |= {"__dataclass_params__", "__abstractmethods__", "_abc_im
 _LEFT_OUT_OF_CLASSES |= {"__orig_bases__", "__parameters__"}  # type arguments: their effect is elsewhere in it
 _LEFT_OUT_OF_MODULES = {*vars(nn.Module()), "_compiled_call_impl", "_flat_weight_refs"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_KEEPING: tuple[type, ...] = (int, float, complex, list, dict, set, bytearray, collections.deque, Tensor, np.ndarray)
+_DATA: tuple[type, ...] = (list, dict, set, bytearray, collections.deque, Tensor, np.ndarray)
+_KEEPING: tuple[type, ...] = (int, float, complex, *_DATA)
 _KEEPING += (types.FunctionType, functools._lru_cache_wrapper)
 _HEAP_TYPE = 1 << 9  # the flag of a class made by a class statement, not in C
 
@@ -128,9 +129,19 @@ class Reader:
         if isinstance(array, np.ma.MaskedArray):
             both = (np.asarray(array.data), np.ma.getmaskarray(array))
             return hashed("masked", *[self._array(part, path) for part in both])
+        if vars_of := not isinstance(array, np.memmap) and getattr(array, "__dict__", None):
+            numbers = self._array(np.asarray(array), path)
+            return hashed(numbers, self.digest(type(value), path), self._mapping(vars_of, path))
         if array.dtype.hasobject:
             return self._all(f"array {array.shape}", array.ravel().tolist(), path)
         return hashed("array", array.dtype.str, str(array.shape), np.ascontiguousarray(array).tobytes())
+
+    def _ufunc(self, value: np.ufunc, path: str) -> bytes:
+        """By name if it is numpy's or scipy's; one that was made of a function of the user's cannot be read."""
+        homes = (np, sys.modules.get("scipy.special"))
+        if any(getattr(place, value.__name__, None) is value for place in homes):
+            return hashed("ufunc", str(value))
+        return self.unread(value, path)
 
     # Code -----------------------------------------------------------------------------------------------------------
 
@@ -149,7 +160,7 @@ class Reader:
         for n in sorted(names.imports):  # code holds only the name within the package where the import is relative
             found |= {f"import {m}": sys.modules[m] for m in (n, f"{package}.{n}") if m in sys.modules}
         reached = [self._named(n, v, names.attributes, f"{path}:{n}") for n, v in found.items()]
-        own = {k: v for k, v in value.__dict__.items() if k != "__wrapped__"}
+        own = {k: v for k, v in value.__dict__.items() if k != "__wrapped__" or not callable(v)}
         return hashed("function", code, *held, *given, *reached, self._mapping(own, path))
 
     def _kept_by(self, value: types.FunctionType, path: str) -> bytes:
@@ -175,11 +186,17 @@ class Reader:
         return hashed(name, where, *[self._named(n, held[n], attributes - {n}, f"{path}.{n}") for n in inner])
 
     def _library(self, value: types.ModuleType) -> bytes:
-        """A module that is held; one of the user's counts with its plain values."""
+        """A module that is held; one of the user's counts with its plain values and its data."""
         if surrounding(value.__name__) or installed(value.__name__):
             return hashed("module", home(value.__name__))
         plain = {name: v for name, v in vars(value).items() if type(v) in _SCALARS and not name.startswith("__")}
-        return hashed("module", value.__name__, repr(sorted(plain.items())))
+        data = {name: v for name, v in vars(value).items() if isinstance(v, _DATA) and not name.startswith("__")}
+        held = []
+        if data and id(value) not in self._within:
+            self._within[id(value)] = len(self._within)
+            held = [self._mapping(data, value.__name__)]
+            del self._within[id(value)]
+        return hashed("module", value.__name__, repr(sorted(plain.items())), *held)
 
     def _code(self, code: types.CodeType, path: str) -> bytes:
         shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
@@ -231,7 +248,9 @@ class Reader:
         hooks = [self._all(name, getattr(value, name, {}).values(), f"{path}.{name}") for name in _HOOKS]
         plain = {n: v for n, v in {**vars(value), **slots_of(value)}.items() if n not in _LEFT_OUT_OF_MODULES}
         held: dict[str, object] = {**plain, **value._buffers, **value._parameters, **value._modules}
-        return hashed("nn", self.digest(type(value), path), *hooks, self._mapping(held, path))
+        # As a part of a model it is set to training with it; one that a model only holds is as it was left.
+        mode = [str(value.training)] if self._caches else []
+        return hashed("nn", self.digest(type(value), path), *hooks, self._mapping(held, path), *mode)
 
     def _object(self, value: object, path: str) -> bytes:
         kind, compiled = type(value), getattr(value, "py_func", None)
@@ -263,6 +282,7 @@ _KINDS: list[tuple[Any, Describe]] = [
     (nn.Module, Reader._module),
     (Tensor, Reader._tensor),
     ((np.ndarray, np.generic), Reader._array),
+    (np.ufunc, Reader._ufunc),
     (torch.Generator, lambda reader, value, path: reader.digest(value.get_state(), path)),
     ((*_PRINTED, *_OPERATORS), lambda reader, value, path: hashed(type(value).__name__, str(value))),
     (_LOCKS, lambda reader, value, path: hashed("closed", type(value).__name__)),

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 from torch.overrides import TorchFunctionMode
 
+from fedfdp.core.errors import SettingError
 from fedfdp.core.trees import Inputs, arguments_of, call, like, parts_of
 from fedfdp.privacy.clipping.contributions import Contribution, Stored
 from fedfdp.privacy.clipping.job import Job, one_loss_per_record
@@ -35,17 +36,21 @@ class Clean(TorchFunctionMode):
 
     def __init__(self, *, vectorised: bool = False) -> None:
         super().__init__()
-        self._vectorised, self._before = vectorised, torch.get_deterministic_debug_mode()
+        self._vectorised, self._before = vectorised, _filling()
 
     def __enter__(self) -> "Clean":
-        self._before = torch.get_deterministic_debug_mode()
-        torch.set_deterministic_debug_mode(max(self._before, 1))  # in which torch fills what it takes from the system
+        self._before = _filling()
+        _fill(max(self._before[0], 1), True)
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
-    def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
-        torch.set_deterministic_debug_mode(self._before)
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        super().__exit__(kind, *error)  # type: ignore[no-untyped-call]
+        mode, fills = _filling()
+        _fill(*self._before)
+        if kind is None and (mode == 0 or not fills):
+            allowed = "a pass turns it off: memory would show it what other records left there"
+            raise SettingError("torch.use_deterministic_algorithms", False, allowed, "leave it alone in the model")
 
     def __torch_function__(
         self, func: Function, types: object, args: Arguments = (), kwargs: Keywords | None = None
@@ -59,6 +64,16 @@ class Clean(TorchFunctionMode):
         if self._vectorised and name not in METADATA and name != "__iter__" and not _only_tensors(result):
             raise RuntimeError(f"{name} makes something else of a record than a tensor")
         return result.zero_() if name in UNWRITTEN and isinstance(result, Tensor) else result
+
+
+def _filling() -> tuple[int, bool]:
+    """Whether torch fills what it takes from the system: it does in a deterministic mode, with this flag."""
+    return torch.get_deterministic_debug_mode(), torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+
+
+def _fill(mode: int, fills: bool) -> None:
+    torch.set_deterministic_debug_mode(mode)
+    torch.utils.deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
 
 
 def _only_tensors(result: object) -> bool:
@@ -75,7 +90,6 @@ def _has_a_rule(args: Arguments) -> bool:
 
 def vmap_pass(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> tuple[Tensor, list[Contribution]]:
     """Losses and gradients of all records at once, through torch.func's vectorised gradient."""
-    kept = Unchanged(job, state)
     buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}
 
     def loss(weights: dict[str, Tensor], record: tuple[Tensor, ...], target: Tensor) -> Tensor:
@@ -85,11 +99,12 @@ def vmap_pass(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> tup
 
     weights = {name: parameter.detach() for name, parameter in job.params.items()}
     each = vmap(grad_and_value(loss), in_dims=(None, 0, 0), randomness="different")
-    with changes_undone(job.layers), warnings.catch_warnings(), Clean(vectorised=True):
-        # vmap runs operations without a batched form in a loop. `plan.py` has logged that this model is slower.
-        warnings.filterwarnings("ignore", message="There is a performance drop")
-        grads, losses = each(weights, parts_of(x.detach().clone()), y.clone())
-    kept.check()
+    with Unchanged(job, state) as kept:
+        with changes_undone(job.layers), warnings.catch_warnings(), Clean(vectorised=True):
+            # vmap runs operations without a batched form in a loop. `plan.py` has logged that this model is slower.
+            warnings.filterwarnings("ignore", message="There is a performance drop")
+            grads, losses = each(weights, parts_of(x.detach().clone()), y.clone())
+        kept.check()
     return losses.detach(), [Stored(name, rows.detach()) for name, rows in grads.items()]
 
 
@@ -112,19 +127,20 @@ def alone(
     `take` is given each record's number and gradients, which are gone before the next one's are computed. With `state`,
     what the model keeps must be that before every record.
     """
-    kept = Unchanged(job, state)
     losses = []
-    for i in with_draws_of_their_own(_seeds(len(x))):
-        weights = {name: parameter.detach().requires_grad_() for name, parameter in job.params.items()}
-        buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}
-        with changes_undone(job.layers), torch.enable_grad(), Clean():
-            output = functional_call(job.model, {**weights, **buffers}, *arguments_of(x[i : i + 1].detach().clone()))
-            loss = one_loss_per_record(job.loss_fn(output, y[i : i + 1].clone()), 1)[0]
-            grads = _gradients(loss, weights)  # within: a model may act in the backward pass, too
-        losses.append(loss.detach())
-        take(i, grads)
-        del grads
-        kept.check()
+    with Unchanged(job, state) as kept:
+        for i in with_draws_of_their_own(_seeds(len(x))):
+            weights = {name: parameter.detach().requires_grad_() for name, parameter in job.params.items()}
+            buffers = {name: buffer.clone() for name, buffer in job.model.named_buffers()}
+            with changes_undone(job.layers), torch.enable_grad(), Clean():
+                record = arguments_of(x[i : i + 1].detach().clone())
+                output = functional_call(job.model, {**weights, **buffers}, *record)
+                loss = one_loss_per_record(job.loss_fn(output, y[i : i + 1].clone()), 1)[0]
+                grads = _gradients(loss, weights)  # within: a model may act in the backward pass, too
+            losses.append(loss.detach())
+            take(i, grads)
+            del grads
+            kept.check()
     return torch.stack(losses)
 
 
@@ -140,12 +156,13 @@ def _gradients(loss: Tensor, weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def loop_losses(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> Tensor:
     """One loss per record, each in a pass of its own."""
-    kept, losses = Unchanged(job, state), []
-    for i in with_draws_of_their_own(_seeds(len(x))):
-        with changes_undone(job.layers), torch.no_grad(), Clean():
-            output = call(job.model, x[i : i + 1].clone())
-            losses.append(one_loss_per_record(job.loss_fn(output, y[i : i + 1].clone()), 1))
-        kept.check()
+    losses = []
+    with Unchanged(job, state) as kept:
+        for i in with_draws_of_their_own(_seeds(len(x))):
+            with changes_undone(job.layers), torch.no_grad(), Clean():
+                output = call(job.model, x[i : i + 1].clone())
+                losses.append(one_loss_per_record(job.loss_fn(output, y[i : i + 1].clone()), 1))
+            kept.check()
     return torch.cat(losses)
 
 

@@ -24,6 +24,7 @@ from fedfdp.privacy.clipping.by_rules import Proven, measured_pass, proven_pass
 from fedfdp.privacy.clipping.deterministic import Deterministic
 from fedfdp.privacy.clipping.job import Job, LossFn
 from fedfdp.privacy.clipping.made_up import made_up_weights, records_for
+from fedfdp.privacy.clipping.modules import named_layers
 from fedfdp.privacy.clipping.one_by_one import vmap_pass
 from fedfdp.privacy.clipping.state import State, Weights, check_state, state_of
 from fedfdp.privacy.clipping.undo import changes_undone
@@ -57,8 +58,9 @@ def plan_for(job: Job, x: Inputs, y: Tensor) -> Plan:
     )
     known = _plans.setdefault(job.model, {})
     if key not in known:
-        with _weights_unchanged(job.model), _draws_unchanged(x.device):
+        with _draws_unchanged(x.device), _copies_of_weights(job.model), _weights_unchanged(job.model):
             _set_up(job, x, y)
+        with _draws_unchanged(x.device), _weights_unchanged(job.model):
             state = state_of(job)
             plan, certain = examine(job, x, y, state)
         give_back()  # the first step would otherwise come on top of it, where its memory is in other pieces
@@ -89,11 +91,30 @@ def _identified(loss_fn: LossFn) -> object:
 @contextmanager
 def _weights_unchanged(model: nn.Module) -> Iterator[None]:
     """Raises where a pass changes the weights: a model that sets them by the records it sees would release these."""
-    before = Weights(model)
-    yield
-    if before.changed():
+    before, changed = Weights(model), []
+    try:
+        yield
+    finally:
+        changed += before.changed()
+    if changed:
         allowed = "its forward pass changes its weights depending on records, which bypasses the noise"
         raise SettingError("model", type(model).__name__, allowed, "set them before training")
+
+
+@contextmanager
+def _copies_of_weights(model: nn.Module) -> Iterator[None]:
+    """Within it the weights are copies: a model that changes its weights is refused, and has its own again."""
+    weights = [
+        weight for _, layer in named_layers(model) for weight in layer._parameters.values() if weight is not None
+    ]
+    before = [(weight, weight.data) for weight in dict.fromkeys(weights)]
+    try:
+        for weight, numbers in before:
+            weight.data = numbers.clone()
+        yield
+    finally:
+        for weight, numbers in before:
+            weight.data = numbers
 
 
 @contextmanager

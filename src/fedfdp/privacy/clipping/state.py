@@ -13,6 +13,7 @@ from fedfdp.core.errors import SettingError
 from fedfdp.core.identity import digests, slots_of
 from fedfdp.privacy.clipping.job import Job
 from fedfdp.privacy.clipping.modules import named_layers
+from fedfdp.privacy.clipping.undo import Lies, bits
 
 State = dict[str, str]  # a digest for each attribute and class of each layer, and for the loss
 UNREAD = "unread"
@@ -53,33 +54,79 @@ class Unchanged:
         self._weights = Weights(job.model)
         check_state(job, state)
 
+    def __enter__(self) -> "Unchanged":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is not None:  # nor may a pass that fails leave a record in a weight
+            self._weights.changed()
+
     def check(self) -> None:
         """Raises where a pass has changed the state or a parameter: nothing of any record is released then."""
-        parameters = self._job.model.named_parameters()
-        given = [name for name, weight in parameters if weight.grad is not None and not weight.requires_grad]
-        for name in self._weights.changed() or given:
+        for name in self._weights.changed() or self._weights.with_gradients():
             raise _refusal(f"model.{name}", "set it before training")
         check_state(self._job, self._state)
 
 
 class Weights:
-    """The numbers of a model's parameters as they are now: copies of small ones, digests of large ones."""
+    """A model's parameters as they are now: the objects, how they lie in memory, and their numbers.
+
+    Of small ones a copy is kept, of large ones a digest.
+    """
 
     def __init__(self, model: nn.Module) -> None:
-        self._before = [(name, weight, _kept(weight.detach())) for name, weight in model.named_parameters()]
+        self._model, self._before = model, _placed(model)
+        weights = {id(weight): weight for _, _, weight in self._before.values()}
+        self._lying = {
+            key: (weight, weight.data, Lies.of(weight), _kept(weight.data)) for key, weight in weights.items()
+        }
 
     def changed(self) -> list[str]:
-        """The names of those with other numbers. What a record left there goes: they are put back, or become NaN."""
-        found = []
-        for name, weight, before in self._before:
-            if isinstance(before, Tensor):
-                same = _same(weight.detach(), before)
-            else:
-                same = _digest(weight.detach()) == before
-            if not same:
-                weight.data.copy_(before if isinstance(before, Tensor) else torch.tensor(torch.nan))
-                found.append(name)
-        return found
+        """The names of those that are not as before. What a record left goes: they are put back, or become NaN."""
+        other = {key for key, known in self._lying.items() if not _put_back(*known)}
+        now = _placed(self._model)
+        added = {place: known for place, known in now.items() if place not in self._before}
+        gone = {
+            place: known for place, known in self._before.items() if place not in now or now[place][2] is not known[2]
+        }
+        for (_, own), (_, layer, _) in added.items():
+            del layer._parameters[own]
+        for (_, own), (_, layer, weight) in gone.items():
+            layer._parameters[own] = weight
+        changed = {place: known for place, known in self._before.items() if id(known[2]) in other}
+        return [name for name, _, _ in {**added, **gone, **changed}.values()]
+
+    def with_gradients(self) -> list[str]:
+        """The names of those that are not trained and have a gradient."""
+        return [name for name, _, w in self._before.values() if w.grad is not None and not w.requires_grad]
+
+
+Placed = dict[tuple[int, str], tuple[str, nn.Module, nn.Parameter]]
+
+
+def _placed(model: nn.Module) -> Placed:
+    """Each parameter by its layer and its name there, with its whole name."""
+    return {
+        (id(layer), own): (f"{start}.{own}" if start else own, layer, weight)
+        for start, layer in named_layers(model)
+        for own, weight in layer._parameters.items()
+        if weight is not None
+    }
+
+
+def _put_back(weight: Tensor, lying: Tensor, as_before: Lies, numbers: Tensor | str) -> bool:
+    """Whether the weight was as before; if not, it is afterwards, or NaN where there is no copy."""
+    same = as_before == Lies.of(weight)
+    if not same:
+        weight.data = lying
+        weight.requires_grad_(as_before.requires_grad)
+    if isinstance(numbers, Tensor) and not torch.equal(bits(lying), bits(numbers)):
+        lying.copy_(numbers)
+        return False
+    if isinstance(numbers, str) and _digest(lying) != numbers:
+        lying.fill_(torch.nan)
+        return False
+    return same
 
 
 def _kept(weight: Tensor) -> Tensor | str:
@@ -88,14 +135,9 @@ def _kept(weight: Tensor) -> Tensor | str:
 
 def _digest(weight: Tensor) -> str:
     found = hashlib.sha256(f"{weight.shape} {weight.dtype}".encode())
-    for part in torch.split(weight.reshape(-1), 2**20):
-        found.update(part.cpu().view(torch.uint8).numpy().data)
+    for part in torch.split(bits(weight).reshape(-1), 2**20):
+        found.update(part.contiguous().cpu().view(torch.uint8).numpy().data)
     return found.hexdigest()
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether the numbers are the same; NaN is no change where there was NaN."""
-    return torch.equal(one, other) or torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
 def check_state(job: Job, state: State | None) -> None:

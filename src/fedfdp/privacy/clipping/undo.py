@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import is_not
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +17,22 @@ from fedfdp.privacy.clipping.modules import Layers
 # What most attributes of a layer are: to ask of each whether it is a tensor takes longer than everything else here.
 _NEVER_A_TENSOR = frozenset({bool, int, float, str, type(None), tuple, list, set, dict, OrderedDict})
 _LEFT = _NEVER_A_TENSOR - {int, float}  # what a layer sets up at its first pass: hooks, and the flag that says so
+
+
+class Lies(NamedTuple):
+    """Where and how a tensor lies in memory, and whether it is trained."""
+
+    place: int
+    size: int  # of the memory that it is a part of
+    stride: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    requires_grad: bool
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "Lies":
+        size = tensor.untyped_storage().nbytes()
+        return cls(tensor.data_ptr(), size, tensor.stride(), tensor.shape, tensor.dtype, tensor.requires_grad)
 
 
 @contextmanager
@@ -30,18 +46,30 @@ def changes_undone(layers: Layers, *, modules: bool = True) -> Iterator[None]:
         places += [layer._modules for _, layer in layers if layer._modules]
     kept = [(place, place.copy()) for place in places]
     unknown = [value for _, values in kept for value in values.values() if type(value) not in _NEVER_A_TENSOR]
-    tensors = [(t, t._version, t.clone()) for t in unknown if isinstance(t, Tensor)]
+    tensors = [(t, t.data, t.clone(), Lies.of(t)) for t in unknown if isinstance(t, Tensor)]
     try:
         yield
     finally:
-        for tensor, version, copy in tensors:
-            if tensor._version != version or not torch.equal(tensor, copy):  # `.data` leaves the version as it was
-                if tensor.shape != copy.shape:  # by `.data =` or resize_: a shape tells of a record, too
-                    tensor.data = copy
+        for tensor, lying, copy, as_before in tensors:
+            now = Lies.of(tensor)
+            if now != as_before:  # by `.data =`, resize_ or a flag: they tell of a record, too
+                tensor.data = lying if Lies.of(lying).size == as_before.size else copy
+                tensor.requires_grad_(as_before.requires_grad)
+            if not torch.equal(bits(tensor.data), bits(copy)):
                 tensor.detach().copy_(copy)
         for place, values in kept:
             if place.keys() != values.keys() or any(map(is_not, place.values(), values.values())):
                 _put_back(place, values)
+
+
+_WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the bytes of a number
+
+
+def bits(tensor: Tensor) -> Tensor:
+    """The numbers as whole numbers of the same bits: NaN equals itself, and 0 is not −0."""
+    tensor = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    tensor = tensor.resolve_neg().detach()
+    return tensor.view(_WHOLE[tensor.itemsize]) if tensor.is_floating_point() and tensor.itemsize in _WHOLE else tensor
 
 
 def _put_back(place: dict[str, Any], values: dict[str, Any]) -> None:
