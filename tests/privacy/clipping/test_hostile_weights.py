@@ -66,14 +66,17 @@ def written(value):
     return make
 
 
-def laid_otherwise():
-    def first(model, x):
-        seen = not model.kept.is_contiguous()
-        if far(x):
-            model.kept.data = model.kept.data.t().contiguous().t()
-        return turned(x, seen)
+def laid_otherwise(held):
+    def make():
+        def first(model, x):
+            seen = not model.kept.is_contiguous()
+            if far(x):
+                model.kept.data = model.kept.data.t().contiguous().t()
+            return turned(x, seen)
 
-    return Net(first, kept=frozen(300, 300))
+        return Net(first, kept=held(300, 300))
+
+    return make
 
 
 def lying_elsewhere():
@@ -86,14 +89,17 @@ def lying_elsewhere():
     return Net(first, kept=frozen(300, 300), other=frozen(300, 300))
 
 
-def a_flag():
-    def first(model, x):
-        seen = model.kept.requires_grad
-        if far(x):
-            model.kept.requires_grad_(True)
-        return turned(x, seen)
+def a_flag(held):
+    def make():
+        def first(model, x):
+            seen = model.kept.requires_grad
+            if far(x):
+                model.kept.requires_grad_(True)
+            return turned(x, seen)
 
-    return Net(first, kept=frozen(300, 300))
+        return Net(first, kept=held(300, 300))
+
+    return make
 
 
 def hidden_from_the_list():
@@ -107,26 +113,6 @@ def hidden_from_the_list():
         return turned(x, seen)
 
     return Hiding(first, kept=frozen(1))
-
-
-def tensor_laid_otherwise():
-    def first(model, x):
-        seen = not model.kept.is_contiguous()
-        if far(x):
-            model.kept.data = model.kept.data.t().contiguous().t()
-        return turned(x, seen)
-
-    return Net(first, kept=torch.zeros(2, 3))
-
-
-def tensor_with_a_flag():
-    def first(model, x):
-        seen = model.kept.requires_grad
-        if far(x):
-            model.kept.requires_grad_(True)
-        return turned(x, seen)
-
-    return Net(first, kept=torch.zeros(2))
 
 
 def tensor_of_minus_zero():
@@ -193,12 +179,12 @@ ATTACKS = [
     replaced,
     written(float("nan")),
     written(-0.0),
-    laid_otherwise,
+    laid_otherwise(frozen),
+    laid_otherwise(torch.zeros),
     lying_elsewhere,
-    a_flag,
+    a_flag(frozen),
+    a_flag(torch.zeros),
     hidden_from_the_list,
-    tensor_laid_otherwise,
-    tensor_with_a_flag,
     tensor_of_minus_zero,
     module_in_a_list,
     function_of_numpy,
