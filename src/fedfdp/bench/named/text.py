@@ -59,19 +59,6 @@ _OPT = {**ENCODER, "ffn_dim": 4 * WIDTH, "word_embed_proj_dim": WIDTH, "use_cach
 _BLOOM = {"vocab_size": TOKENS, "hidden_size": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "use_cache": False, **_PADDED}
 
 
-def _with_gelu(base: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
-    """BLOOM with torch's own activation: its own is the same function with a backward pass that is not watched."""
-
-    def make() -> nn.Module:
-        model = base()
-        for layer in model.modules():
-            if hasattr(layer, "gelu_impl"):
-                layer.gelu_impl = nn.GELU("tanh")
-        return model
-
-    return make
-
-
 MODELS = {
     "BERT": classifier("Bert", ENCODER),
     "RoBERTa": classifier("Roberta", ENCODER),
@@ -110,7 +97,6 @@ MODELS = {
     "GPT-J": classifier("GPTJ", gpt(rotary_dim=16)),
     "OPT": classifier("OPT", _OPT),
     "BLOOM": classifier("Bloom", _BLOOM),
-    "BLOOM, torch's GELU": _with_gelu(classifier("Bloom", _BLOOM)),
     "Llama": classifier("Llama", DECODER),
     "Mistral": classifier("Mistral", DECODER),
     "Qwen2": classifier("Qwen2", DECODER),
