@@ -53,8 +53,7 @@ class Follower(Watcher):
         call = self._calls[self._next]
         self._next += 1
         self.written()
-        found = self.numbered(result)
-        if tuple([tuple(tensor.shape) for _, tensor in found]) != call.shapes:
+        if tuple([tensor.shape for _, tensor in self.numbered(result)]) != call.shapes:
             raise OtherPassError(f"{name_of(func)} gives other shapes than expected")
         if call.shared is not None and first_shares_memory(args, result) != call.shared:
             raise OtherPassError(f"{name_of(func)} gives a view where it gave a copy, or the other way round")

@@ -25,6 +25,7 @@ Own = Mapping[int, tuple[str, Tensor]]  # the model's parameters and buffers, wi
 
 _PLAIN = frozenset({int, float, str, type(None), complex, torch.dtype, torch.device, torch.layout, torch.memory_format})
 _MARK = "_fedfdp_value"  # the attribute of a tensor that says which value it is
+_VALUES: list[Reference] = []  # numbered from 0; kept because to make one takes as long as to look at a tensor
 
 
 class Watcher:
@@ -44,7 +45,7 @@ class Watcher:
 
     def mark(self, tensor: Tensor) -> Reference:
         """Gives the next number to a value that is new."""
-        reference = Reference("value", self._values)
+        reference = self.coming
         self._values += 1
         self.same(tensor, reference)
         return reference
@@ -52,13 +53,13 @@ class Watcher:
     @property
     def coming(self) -> Reference:
         """The number that the next new value will get."""
-        return Reference("value", self._values)
+        while len(_VALUES) <= self._values:
+            _VALUES.append(Reference("value", len(_VALUES)))
+        return _VALUES[self._values]
 
     def same(self, tensor: Tensor, reference: Reference) -> None:
         """Marks the tensor as this value. The mark has the tensor's id: some classes hand their marks on to others."""
-        if tensor.is_inference():
-            raise UnsupportedError("writing to tensors of inference mode is not seen")
-        tensor.__dict__[_MARK] = (self._token, reference, id(tensor), tensor._version)
+        tensor.__dict__[_MARK] = (self._token, reference, id(tensor), _version(tensor))
 
     def known(self, tensor: Tensor) -> Reference | None:
         """Which value the tensor is, if it was marked in this pass."""
@@ -77,10 +78,8 @@ class Watcher:
             return known
         number = id(tensor)
         if number not in self._own and number not in self._outside:
-            if tensor.is_inference():
-                raise UnsupportedError("writing to tensors of inference mode is not seen")
+            self._versions[number] = _version(tensor)
             self._outside[number] = (Reference("outside", len(self._outside)), tensor)
-            self._versions[number] = tensor._version
             self.entered(len(self._outside) - 1, tensor)
         if tensor._version != self._versions[number]:
             self._require_seen_write(tensor)
@@ -157,3 +156,11 @@ class Watcher:
     def note(self, func: Function, key: Key, result: object, args: Arguments, kwargs: Keywords) -> None:
         """Called after a call was made."""
         raise NotImplementedError
+
+
+def _version(tensor: Tensor) -> int:
+    """How often the tensor was written to."""
+    try:
+        return tensor._version
+    except RuntimeError:  # torch does not count for tensors of inference mode
+        raise UnsupportedError("writing to tensors of inference mode is not seen") from None
