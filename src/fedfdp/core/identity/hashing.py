@@ -19,6 +19,23 @@ def hashed(*parts: str | bytes | int) -> bytes:
     return sha.digest()[:16]
 
 
+_scalars: dict[tuple[type, object], bytes] = {}
+_SCALARS_KEPT = 2**16
+
+
+def of_scalar(value: object) -> bytes:
+    """The digest of a number, a text or a constant, which most parts of a thing are. Of short ones it is remembered."""
+    kind = type(value)
+    if kind not in (str, int, bool, type(None)) or (kind is str and len(value) > 200):  # type: ignore[arg-type]
+        return hashed(kind.__name__, repr(value))  # of floats 0 equals −0, and is another number
+    known = _scalars.get((kind, value))
+    if known is None:
+        if len(_scalars) >= _SCALARS_KEPT:
+            _scalars.clear()
+        known = _scalars[kind, value] = hashed(kind.__name__, repr(value))
+    return known
+
+
 def token(thing: object) -> bytes:
     """Random bytes that this very object has as long as it is there, and nothing else."""
     if id(thing) not in _tokens:

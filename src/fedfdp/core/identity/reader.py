@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedfdp.core.identity.hashing import hashed, token
+from fedfdp.core.identity.hashing import hashed, of_scalar, token, until_gone
 from fedfdp.core.identity.held import cached_by, is_filled, slots_of
 from fedfdp.core.identity.surroundings import found_at_home, home, installed, lookups, surrounding, version
 from fedfdp.core.weights import Weights
@@ -51,7 +51,7 @@ class Reader:
 
     def digest(self, value: object, path: str) -> bytes:
         if type(value) in _SCALARS:
-            return hashed(type(value).__name__, repr(value))
+            return of_scalar(value)
         if isinstance(value, types.ModuleType):
             return self._library(value)
         key = id(value)
@@ -72,10 +72,14 @@ class Reader:
         return hashed("unread", token(value))
 
     def _describe(self, value: object, path: str) -> bytes:
-        for kinds, describe in _KINDS:
-            if isinstance(value, kinds):
-                return describe(self, value, path)
-        return self._object(value, path)
+        kind = type(value)
+        describe = _described_by.get(id(kind))
+        if describe is None or value.__class__ is not kind:
+            describe = next((way for kinds, way in _KINDS if isinstance(value, kinds)), Reader._object)
+            if value.__class__ is kind:  # else it says that it is of another class, and the next of its kind may not
+                _described_by[id(kind)] = describe
+                until_gone(kind, _described_by)
+        return describe(self, value, path)
 
     # Containers -----------------------------------------------------------------------------------------------------
 
@@ -199,6 +203,13 @@ class Reader:
         return hashed("module", value.__name__, repr(sorted(plain.items())), *held)
 
     def _code(self, code: types.CodeType, path: str) -> bytes:
+        known = _codes.get(id(code))
+        if known is None:  # code and its constants never change
+            known = _codes[id(code)] = self._described_code(code, path)
+            until_gone(code, _codes)
+        return known
+
+    def _described_code(self, code: types.CodeType, path: str) -> bytes:
         shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
         names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
         consts = [self.digest(constant, path) for constant in code.co_consts]
@@ -268,6 +279,8 @@ class Reader:
 
 
 Describe = Callable[[Reader, Any, str], bytes]
+_described_by: dict[int, Describe] = {}  # by the id of a class
+_codes: dict[int, bytes] = {}  # digests by the id of the code
 
 
 def _attributes(*names: str) -> Describe:
