@@ -1,7 +1,8 @@
-"""Two workers of one core each against the local engine on one core: rounds of 100 clients of the small CNN.
+"""Two workers of one core each against the local engine on one core: rounds of clients of the small CNN.
 
     python scripts/ray_speed.py                       # as large as MNIST: 600 records each, of which 60 in a round
     python scripts/ray_speed.py --records 400 --q 0.05   # 20 in a round
+    python scripts/ray_speed.py --clients 1000 --records 120 --q 0.5 --rounds 5   # several groups for each worker
 
 The rounds of both are interleaved in one process, so that whatever else the machine does meets both. Beside the ratio
 of the medians, the load of the machine, and processor seconds: of the local engine, of the driver, and of the worker
@@ -28,8 +29,6 @@ from fedfdp.models.learner import Learner
 from fedfdp.models.losses import cross_entropy
 from fedfdp.privacy.noise.randomness import Seeded
 
-CLIENTS = 100
-
 
 def computed(engine: LocalEngine) -> list[float]:
     """Processor seconds of each worker so far; none of an engine without workers."""
@@ -40,6 +39,7 @@ def computed(engine: LocalEngine) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--records", type=int, default=600, help="of each client")
     parser.add_argument("--q", type=float, default=0.1, help="the part of them that a round takes")
@@ -48,7 +48,7 @@ def main() -> None:
     chance = torch.Generator().manual_seed(0)
     records = {
         f"client-{i}": (torch.randn(options.records, 1, 28, 28, generator=chance), torch.arange(options.records) % 10)
-        for i in range(CLIENTS)
+        for i in range(options.clients)
     }
     holders = fedfdp.Federation.from_clients(records)
     learner = Learner(build("small-cnn", input_shape=(1, 28, 28), outputs=10, seed=0), cross_entropy)
@@ -61,7 +61,7 @@ def main() -> None:
         "local": LocalEngine(holders, learner, method, **given),
         "ray": Ray(workers=options.workers)(holders, learner, method, **given),
     }
-    population = Population(CLIENTS, sum(holders.sizes), min(holders.sizes), 10)
+    population = Population(options.clients, sum(holders.sizes), min(holders.sizes), 10)
     broadcast = method.broadcast(method.init(learner.initial(), population, private))
     took: dict[str, list[float]] = {name: [] for name in engines}
     spent: dict[str, list[float]] = {"local": [], "driver": [], "worker": []}
@@ -80,7 +80,7 @@ def main() -> None:
                 spent["worker"].append(max(b - a for a, b in zip(before, computed(engine), strict=True)))
     local, spread_out = (statistics.median(took[name]) for name in ("local", "ray"))
     spread = statistics.quantiles([a / b for a, b in zip(took["local"], took["ray"], strict=True)], n=4)
-    print(f"{options.rounds} rounds of {CLIENTS} clients, each with {options.q} of {options.records} records")
+    print(f"{options.rounds} rounds of {options.clients} clients, each with {options.q} of {options.records} records")
     print(f"interleaved; {options.workers} workers of one core each")
     print(f"local {local:.2f} s, ray {spread_out:.2f} s a round: ratio of medians {local / spread_out:.2f}")
     print(f"ratio of each pair of rounds: quartiles {spread[0]:.2f}, {spread[1]:.2f}, {spread[2]:.2f}")

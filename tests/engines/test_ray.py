@@ -158,6 +158,21 @@ def test_with_other_groups_uploads_are_the_same_but_for_rounding(cluster):
 
 
 @pytest.mark.slow
+def test_workers_take_turns_with_the_bits_of_the_same_groups_in_one_process(cluster, monkeypatch):
+    monkeypatch.setattr("fedfdp.engines.local.WAVE_RECORDS", 13)  # two clients in a group
+    monkeypatch.setattr("fedfdp.engines.ray.engine.AHEAD", 1)
+    federation, learner = holders((30,) * 12), Learner(net(), cross_entropy)
+    given = {"privacy": PRIVATE, "randomness": Seeded(3), "book": None}
+    engine = Ray(workers=2)(federation, learner, METHOD, **given)
+    here = LocalEngine(federation, learner, METHOD, **given)
+    here._waves = engine._waves
+    parts, whole = (round_of(one, federation, learner) for one in (engine, here))
+    engine.close()
+    assert [engine.home[name] for name, *_ in parts] == [0, 0, 1, 1] * 3
+    assert all(a[:2] == b[:2] and torch.equal(a[2], b[2]) for a, b in zip(parts, whole, strict=True))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [Seeded(3), Secure()], ids=["seeded", "secure"])
 def test_a_worker_that_is_killed_in_mid_round_changes_nothing(cluster, source):
     federation, learner = holders(), Learner(net(), cross_entropy)

@@ -1,7 +1,7 @@
-"""The driver's side: it charges every ledger, hands out the questions, and takes the answers in the clients' order.
+"""The driver's side: it charges every ledger, hands out the questions, and takes the answers in the order asked.
 
-Records are placed on workers once, a block of clients on each; a round's message is put into the cluster once. A worker
-that is lost is started again with its records, and asked again.
+Records are placed on workers once, a block of clients on each; a round's message is put into the cluster once. Workers
+take turns, group by group. One that is lost is started again with its records, and asked again.
 """
 
 import logging
@@ -9,6 +9,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import ray
@@ -63,12 +64,14 @@ class RayEngine(LocalEngine):
         self.workers: list[Any] = [self._kind.remote(*given) for given in self._given]
 
     def _waves(self, clients: Sequence[ClientData]) -> Iterator[Sequence[ClientData]]:
-        """As for one process, but no group is of two workers."""
+        """As for one process, but each worker has groups of its own. They take turns, so that none waits."""
         mine: list[list[ClientData]] = [[] for _ in self.blocks]
         for client in clients:
             mine[self.home[client.name]].append(client)
-        for some in mine:
-            yield from super()._waves(some)
+        waves, each = super()._waves, 1 if self.fused else BY_ONE
+        left = [waves(some) for some in mine]
+        while turn := [wave for its in left for wave in islice(its, each)]:
+            yield from turn
 
     def round(
         self,
@@ -78,25 +81,36 @@ class RayEngine(LocalEngine):
         *,
         watch: bool = False,
     ) -> Iterator[tuple[Upload, object]]:
-        """As `Engine.round`: everyone is charged, then everyone is asked."""
-        waves = [wave for wave in self.charged(broadcast, memories, asked) if wave.clients]
-        questions: list[deque[Sent]] = [deque() for _ in self.blocks]
-        message = ray.put(broadcast)
-        for wave in waves:
-            worker = self.home[wave.clients[0][0].name]
+        """As `Engine.round`: who is charged is asked at once, while the next are charged."""
+        under_way: deque[Sent] = deque()
+        for question in self._questions(broadcast, memories, asked):
+            under_way.append(self._ask(question, watch))
+            if len(under_way) >= AHEAD * len(self.blocks):
+                yield from self._answer(under_way.popleft(), watch)
+        while under_way:
+            yield from self._answer(under_way.popleft(), watch)
+
+    def _questions(
+        self, broadcast: Broadcast, memories: Mapping[str, object], asked: Sequence[str] | None
+    ) -> Iterator[Sent]:
+        """What is asked of the workers, each question when its clients are charged."""
+        message, alone = ray.put(broadcast), None  # `alone`: clients that are computed by themselves travel together
+        for wave in self.charged(broadcast, memories, asked):
+            if not wave.clients:
+                continue
+            home, single = self.home[wave.clients[0][0].name], len(wave.clients) == 1
             at = message if wave.message is broadcast else ray.put(wave.message)
-            last = questions[worker][-1] if questions[worker] else None
-            if last and len(wave.clients) == 1 and at is last.message and len(last.waves) < BY_ONE:
-                last.waves.append(wave)  # clients that are computed by themselves travel together
-            else:
-                questions[worker].append(Sent(worker, [wave], at))
-        under_way: list[deque[Sent]] = [deque() for _ in self.blocks]
-        for number, waiting in enumerate(questions):
-            while waiting or under_way[number]:
-                for other, its in enumerate(questions[number:], start=number):
-                    while its and len(under_way[other]) < AHEAD:
-                        under_way[other].append(self._ask(its.popleft(), watch))
-                yield from self._answer(under_way[number].popleft(), watch)
+            if alone and single and (home, at) == (alone.home, alone.message) and len(alone.waves) < BY_ONE:
+                alone.waves.append(wave)
+                continue
+            if alone:
+                yield alone
+            alone = Sent(home, [wave], at)
+            if not single:
+                yield alone
+                alone = None
+        if alone:
+            yield alone
 
     def _ask(self, question: Sent, watch: bool) -> Sent:
         asked = [_asked(wave) for wave in question.waves]
