@@ -131,9 +131,9 @@ def test_other_threads_and_later_passes_have_the_function_as_it_is():
         StraightThrough.apply(x).backward()
         seen.append(float(x.grad))
 
-    with inlined(trials=False):
+    with inlined([]):
         gradient()
-        with inlined(trials=False):
+        with inlined([]):
             pass
         gradient()
         other = threading.Thread(target=gradient)

@@ -238,7 +238,9 @@ class Reader:
             return self.digest(dict[str, Tensor], path)
         where = home(value.__module__)
         if not value.__flags__ & _HEAP_TYPE or (surrounding(where) and found_at_home(value)):
-            return hashed("class", where, value.__qualname__)
+            named = hashed("class", where, value.__qualname__)
+            put = {n: v for n, v in vars(value).items() if isinstance(v, _DATA)} if self._caches else {}
+            return hashed(named, self._aside(put, path)) if put else named
         held = {name: v for name, v in vars(value).items() if name not in _LEFT_OUT_OF_CLASSES}
         if installed(where):
             if self._packages is self:

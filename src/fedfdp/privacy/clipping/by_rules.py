@@ -4,21 +4,19 @@ Only along a pass that was proven. Every call is compared with the proven pass, 
 Which rows of a call belong to which record comes from the proof, never from the numbers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node, disable_saved_tensors_hooks
 
 from fedfdp.core.trees import Inputs, call, parts_of
 from fedfdp.privacy.clipping.contributions import Contribution
-from fedfdp.privacy.clipping.inlined import inlined
+from fedfdp.privacy.clipping.inlined import has_own_backward, inlined
 from fedfdp.privacy.clipping.job import Job, one_loss_per_record
 from fedfdp.privacy.clipping.layers.kept import Kept
 from fedfdp.privacy.clipping.layers.registry import RULES
-from fedfdp.privacy.clipping.layers.through_time import OWN_BACKWARD
 from fedfdp.privacy.clipping.proof.calls import OtherPassError, Program, UnsupportedError
 from fedfdp.privacy.clipping.proof.follower import Follower
 from fedfdp.privacy.clipping.proof.places import Mixed, Reference, Rows
@@ -66,15 +64,20 @@ def rules_losses(job: Job, x: Inputs, y: Tensor, proven: Proven) -> Tensor:
 def proven_pass(job: Job, x: Inputs, y: Tensor, *, channels_last: bool) -> Proven:
     """The pass over records like these, proven; UnsupportedError if it cannot be."""
 
+    trials: list[Callable[[], None]] = []
+
     def traced(count: int) -> tuple[Tensor, Tracer]:
         given, targets = x[:count].detach().clone(), y[:count].detach().clone()
         with changes_undone(job.layers):
             watch = Tracer(job.own, job.trained, (*parts_of(given), targets))
-            losses, _ = taped(job, given, targets, watch, channels_last=channels_last)
+            losses, tape = taped(job, given, targets, watch, channels_last=channels_last)
+        trials[:] = tape.trials
         return losses, watch
 
     (losses, one), (_, other) = traced(len(x)), traced(len(x) - 1)
     program, places = prove(one, other, (len(x), len(x) - 1), inputs=len(parts_of(x)) + 1)
+    for trial in trials:
+        trial()
     returned = one.reference(losses)
     place = places.get(returned)
     if isinstance(place, Mixed):
@@ -104,7 +107,7 @@ def taped(job: Job, x: Inputs, y: Tensor, watch: Watcher, *, channels_last: bool
     """The losses of one forward pass whose calls `watch` is told of, and the tape with the calls on parameters."""
     batch, tape = x.shape[0], Tape(RULES, watch, channels_last=channels_last)
     no_hooks = disable_saved_tensors_hooks("hooks on saved tensors are not watched")
-    with torch.enable_grad(), no_hooks, inlined(trials=isinstance(watch, Tracer)), tape:
+    with torch.enable_grad(), no_hooks, inlined(tape.trials), tape:
         losses = one_loss_per_record(job.loss_fn(call(job.model, x), y), batch)
     if tape.ended is not None:
         raise tape.ended
@@ -120,7 +123,7 @@ def _check_backward(losses: Tensor, job: Job, tape: Tape) -> None:
         if node is None or node in seen:
             continue
         seen.add(node)
-        if issubclass(type(node), BackwardCFunction) and type(node) not in OWN_BACKWARD:
+        if has_own_backward(node) and not any(node is made for made in tape.nodes):
             raise UnsupportedError(f"{type(node).__name__} has a backward pass of its own, which is not watched")
         following = node.next_functions
         if not following and (leaf := getattr(node, "variable", None)) is not None:

@@ -25,7 +25,7 @@ from fedfdp.privacy.clipping.deterministic import Deterministic
 from fedfdp.privacy.clipping.job import Job, LossFn
 from fedfdp.privacy.clipping.made_up import made_up_weights, records_for
 from fedfdp.privacy.clipping.modules import named_layers
-from fedfdp.privacy.clipping.one_by_one import vmap_pass
+from fedfdp.privacy.clipping.one_by_one import Clean, vmap_pass
 from fedfdp.privacy.clipping.state import State, Weights, check_state, state_of
 from fedfdp.privacy.clipping.undo import changes_undone
 
@@ -128,7 +128,7 @@ def _set_up(job: Job, x: Inputs, y: Tensor) -> None:
     """One pass over records of zeros, so that whatever a model sets up at its first pass holds no record."""
     records, targets = (each(t, lambda part: part.new_zeros(2, *part.shape[1:])) for t in (x, y))
     try:
-        with changes_undone(job.layers, modules=False), torch.no_grad():
+        with changes_undone(job.layers, modules=False), torch.no_grad(), Clean():
             job.loss_fn(call(job.model, records), targets)
     except Exception:  # a model for other records than these: it is examined as it is
         log.debug("%s does not run on zeros", type(job.model).__name__, exc_info=True)
@@ -145,6 +145,7 @@ def examine(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> tuple
                 proven = proven_pass(job, x, y, channels_last=channels_last)
                 passed, held = measured_pass(job, x, y, proven)
                 reference.compare(*passed)
+                check_state(job, state)  # what it kept of these records would be a constant of every later pass
                 return Plan("rules", proven, held // len(x), state=state), reference.finite
             except Exception as error:  # the model itself runs, as the reference shows: there is another way
                 reasons.append(_first_line(error))

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
-from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node
 
 from fedfdp.privacy.clipping.contributions import Contribution, Stored
+from fedfdp.privacy.clipping.inlined import has_own_backward
 from fedfdp.privacy.clipping.products import Factors, joined
 from fedfdp.privacy.clipping.proof.calls import UnsupportedError
 from fedfdp.privacy.clipping.proof.places import Reference
@@ -70,7 +70,7 @@ def _starts(value: Tensor, tape: Tape) -> list[tuple[Tensor, Reference]]:
         if node is None or node in seen:
             continue
         seen.add(node)
-        if issubclass(type(node), BackwardCFunction):
+        if has_own_backward(node):
             raise UnsupportedError(f"{type(node).__name__} has a backward pass of its own, which is not watched")
         leaf = getattr(node, "variable", None)
         if leaf is not None and id(leaf) in tape.starts:

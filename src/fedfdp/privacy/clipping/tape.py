@@ -6,13 +6,13 @@ parameters alone (a transposed weight, a table of positions looked up) have a gr
 meet the records; pulled_back.py follows it back to the parameters.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import get_gradient_edge
+from torch.autograd.graph import Node, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from fedfdp.privacy.clipping.layers.in_steps import IN_STEPS, WITH_WEIGHTS
@@ -57,6 +57,8 @@ class Tape(TorchFunctionMode):
         self.steps: dict[Reference, Step] = {}
         self.made: dict[Reference, Tensor] = {}  # values of parameters alone that have met the records
         self.starts: dict[int, Reference] = {}  # by id: the tensors at which the graphs of such values begin
+        self.nodes: list[Node] = []  # of functions of the rules' own: a model can make others of their class
+        self.trials: list[Callable[[], None]] = []  # of inlined functions, to be made before a pass counts as proven
         self._held: list[Tensor] = []  # so that their ids stay theirs
         self.ended: UnsupportedError | None = None  # kept, as a model may catch what is raised within it
 
@@ -167,7 +169,11 @@ class Tape(TorchFunctionMode):
         def place(tensor: Tensor) -> Place:
             return meeting.places.get(self._watch.reference(tensor))
 
-        output, calls = rule.take(func, args, kwargs, Meet(known, place, meeting.weights, self._channels_last))
+        def made(result: Tensor) -> None:
+            if result.grad_fn is not None:
+                self.nodes.append(result.grad_fn)
+
+        output, calls = rule.take(func, args, kwargs, Meet(known, place, meeting.weights, self._channels_last, made))
         self.calls += calls
         return output
 

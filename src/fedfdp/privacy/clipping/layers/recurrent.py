@@ -82,6 +82,7 @@ class Recurrent(_Several):
             other = get_gradient_edge(mark)
         else:
             output, *ends = PlainCore.apply(mapped, *fixed, *states, func == torch.rnn_tanh)  # type: ignore[no-untyped-call]
+        meet.made(output)
         before = torch.cat([states[0][:, None], output[:, :-1]], 1)
         calls = [_linear(meet, h, into, one, edge, mapped.numel()), _linear(meet, before, again, two, other, 0)]
         return (output if batch_first else output.transpose(0, 1), *(end[None] for end in ends)), calls

@@ -90,6 +90,7 @@ class Meet(NamedTuple):
     place: Callable[[Tensor], Place]  # where a tensor keeps its records
     weights: frozenset[Reference]  # all such values in the call
     channels_last: bool
+    made: Callable[[Tensor], None]  # a result of a function whose backward pass is the rule's own
 
 
 class Rule(ABC, Generic[Options]):

@@ -118,4 +118,4 @@ class PlainCore(Function):
         return back.transpose(0, 1), None, None, dh, None
 
 
-OWN_BACKWARD = frozenset({core._backward_cls for core in (LstmCore, GruCore, PlainCore)})
+CORES: tuple[type[Function], ...] = (LstmCore, GruCore, PlainCore)

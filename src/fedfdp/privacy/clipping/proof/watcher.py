@@ -78,6 +78,8 @@ class Watcher:
             return known
         number = id(tensor)
         if number not in self._own and number not in self._outside:
+            if tensor.grad_fn is not None:  # it may be 0 in every pass, and its gradient all records
+                raise UnsupportedError("a tensor from outside has a gradient")
             self._versions[number] = _version(tensor)
             self._outside[number] = (Reference("outside", len(self._outside)), tensor)
             self.entered(len(self._outside) - 1, tensor)
