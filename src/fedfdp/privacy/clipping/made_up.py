@@ -20,14 +20,20 @@ RECORDS = 4  # a pass is traced with so many, and with one fewer
 Batch = tuple[Inputs, Tensor]
 
 
-def records_for(job: Job, x: Inputs, y: Tensor) -> Batch:
-    """Made-up records like these, or a few of the real ones if the model fails on those."""
-    made, real = _made_up(x, y), _few(x, y)
-    try:
-        losses = loop_losses(job, *made)
-    except Exception:  # a model for other records than these
-        return real
-    return made if bool(losses.isfinite().all()) else real
+def records_for(job: Job, x: Inputs, y: Tensor) -> tuple[Inputs, Tensor, bool]:
+    """Made-up records of these shapes, and True. If the model fails on those, others, and False.
+
+    These others tell of the records at hand: random ones of their size and out of their whole numbers, or a few real
+    ones if the model fails on those, too.
+    """
+    for batch, independent in ((_made_up(x, y), True), (_made_up(x, y, alike=True), False)):
+        try:
+            losses = loop_losses(job, *batch)
+        except Exception:  # a model for other records than these
+            continue
+        if bool(losses.isfinite().all()):
+            return *batch, independent
+    return *_few(x, y), False
 
 
 def _few(x: Inputs, y: Tensor) -> Batch:
@@ -37,18 +43,24 @@ def _few(x: Inputs, y: Tensor) -> Batch:
     return each(x[chosen], lambda part: part.nan_to_num() if part.is_floating_point() else part), y[chosen]
 
 
-def _made_up(x: Inputs, y: Tensor) -> Batch:
-    """Random records of the same shape: values that real records share could hide that one depends on another."""
+def _made_up(x: Inputs, y: Tensor, *, alike: bool = False) -> Batch:
+    """Random records of the same shape: values that real records share could hide that one depends on another.
+
+    Normal numbers, and 0 and 1 for whole ones; if `alike`, of the size of the records at hand, and out of these.
+    """
     chance = np.random.default_rng(0)
 
     def like(real: Tensor) -> Tensor:
         values = real.detach()
         shape = (RECORDS, *values.shape[1:])
         if values.is_floating_point():
-            size = float(values.nan_to_num(0, 0, 0).abs().clamp(max=1e6).amax()) if values.numel() else 0.0
+            size = float(values.nan_to_num(0, 0, 0).abs().clamp(max=1e6).amax()) if alike and values.numel() else 1.0
             return (size or 1.0) * torch.from_numpy(np.asarray(chance.standard_normal(shape))).to(values)
-        picked = torch.from_numpy(np.asarray(chance.integers(max(1, len(values)), size=shape))).to(values.device)
-        return values.gather(0, picked) if values.numel() else values.new_zeros(shape)
+        picked = np.asarray(chance.integers(max(1, len(values)) if alike else 2, size=shape))
+        if not alike:
+            return torch.from_numpy(picked).to(values)
+        rows = torch.from_numpy(picked).to(values.device)
+        return values.gather(0, rows) if values.numel() else values.new_zeros(shape)
 
     return each(x, like), like(y)
 
