@@ -1,5 +1,6 @@
 """A model and its loss, computed at whatever weights are given. It keeps no weights of its own and knows no client."""
 
+import copy
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -19,7 +20,7 @@ from fedfdp.models.tasks import Task, task_for
 from fedfdp.privacy.clipping import ClippedSum, clipped_sum, record_losses
 from fedfdp.privacy.clipping.bounded import Coefficient
 from fedfdp.privacy.clipping.layers.convolution import as_channels_last
-from fedfdp.privacy.clipping.modules import named_layers
+from fedfdp.privacy.clipping.modules import named_layers, trained
 from fedfdp.privacy.clipping.persons import Together, clipped_by_person
 from fedfdp.privacy.clipping.undo import changes_undone
 from fedfdp.privacy.noise.randomness import Key, Randomness
@@ -43,14 +44,17 @@ class Learner:
 
         `task`: None: one class, or numbers. `output`: the entry of what the model gives that counts; None: all of it.
         """
-        self.model = model.to(device)
+        self.model = model.to(device)  # for training alone: its code may keep what it sees of records
+        self._judging, self._released = twin(self.model), twin(self.model)  # the latter never sees a record
         self.task, self.output, self._loss = task, output, loss_fn
         self.loss_fn = loss_fn if output is None else Unwrapped(loss_fn, output)
         self.device = torch.device(device)
-        self._parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        modules = (self.model, self._judging, self._released)
+        self._trained = {module: trained(named_layers(module)) for module in modules}
+        self._parameters = self._trained[self.model]
         if not self._parameters:
             raise DataError(f"model {type(model).__name__} has no trainable parameter; unfreeze at least one layer")
-        self._loaded: Weights | None = None
+        self._loaded: dict[nn.Module, Weights] = {}
         self.first = Weights.of(self._parameters) if in_parts else None  # what such weights are completed with
         self.others = dict(others or {})
         model_read, loss_read = examine(model, "model"), examine(self.loss_fn, "loss")
@@ -90,16 +94,23 @@ class Learner:
         return weights if self.first is None else w.assembled(self.first, weights)
 
     def load(self, weights: Weights) -> nn.Module:
-        """The module with these weights; they are shared, not copied."""
-        if self._loaded is not weights:
-            for name, parameter in self._parameters.items():
+        """The module that is trained, with these weights; they are shared, not copied."""
+        return self._load(self.model, weights)
+
+    def _load(self, module: nn.Module, weights: Weights) -> nn.Module:
+        if self._loaded.get(module) is not weights:
+            for name, parameter in self._trained[module].items():
                 parameter.data = weights[name]
-            self._loaded = weights
-        return self.model
+            self._loaded[module] = weights
+        return module
+
+    def released(self, weights: Weights) -> nn.Module:
+        """A module that has seen no record, with these weights, in evaluation mode: what may be handed out."""
+        return self._load(self._released, self.whole(weights)).eval()
 
     def state_with(self, weights: Weights) -> dict[str, Tensor]:
         """All that the module with these weights consists of, frozen parts and buffers too, as copies."""
-        state = self.load(self.whole(weights)).state_dict()
+        state = self.released(weights).state_dict()
         return {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in state.items()}
 
     def _training(self, weights: Weights) -> nn.Module:
@@ -165,8 +176,8 @@ class Learner:
         return unwrapped(self._whole_outputs(weights, x), self.output)
 
     def _whole_outputs(self, weights: Weights, x: Inputs) -> Any:
-        with changes_undone(named_layers(self.model)), torch.inference_mode():
-            return call(self.load(weights).eval(), self._laid_out(x))
+        with changes_undone(named_layers(self._judging)), torch.inference_mode():
+            return call(self._load(self._judging, weights).eval(), self._laid_out(x))
 
     @contextmanager
     def randomly(self, randomness: Randomness, key: Key) -> Iterator[None]:
@@ -182,6 +193,16 @@ class Learner:
                 yield
             finally:
                 own.set_state(before)
+
+
+def twin(model: nn.Module) -> nn.Module:
+    """The same module once more: its parameters lie in the same memory, all else is a copy."""
+    shared: dict[int, Any] = {}
+    for parameter in model.parameters():
+        if type(parameter) is nn.Parameter:
+            shared[id(parameter)] = nn.Parameter(parameter.data, requires_grad=parameter.requires_grad)
+            vars(shared[id(parameter)]).update(vars(parameter))
+    return copy.deepcopy(model, shared)
 
 
 def frozen_parts(model: nn.Module) -> list[nn.Module]:

@@ -216,8 +216,7 @@ class Session:
         if self.folder is not None:
             for name, own in trainer.own.items():
                 self.folder.keep_own(name, self.learner.of(name).state_with(own))
-        self.learner.load(self.learner.whole(trainer.released))
-        model = self.learner.model.eval()
+        model = self.learner.released(trainer.released)
         if self.folder is not None:
             save_whole(model, self.folder.path / PRETRAINED)
             self.folder.finish(summary, model.state_dict())

@@ -23,10 +23,11 @@ Batch = tuple[Inputs, Tensor]
 def records_for(job: Job, x: Inputs, y: Tensor) -> tuple[Inputs, Tensor, bool]:
     """Made-up records of these shapes, and True. If the model fails on those, others, and False.
 
-    These others tell of the records at hand: random ones of their size and out of their whole numbers, or a few real
-    ones if the model fails on those, too.
+    Targets from 0 to 1 come second, as some losses take no others. The others tell of the records at hand: random ones
+    of their size and out of their whole numbers, or a few real ones if the model fails on those, too.
     """
-    for batch, independent in ((_made_up(x, y), True), (_made_up(x, y, alike=True), False)):
+    ways = ((made_up(x, y), True), (made_up(x, y, shares=True), True), (made_up(x, y, alike=True), False))
+    for batch, independent in ways:
         try:
             losses = loop_losses(job, *batch)
         except Exception:  # a model for other records than these
@@ -43,12 +44,13 @@ def _few(x: Inputs, y: Tensor) -> Batch:
     return each(x[chosen], lambda part: part.nan_to_num() if part.is_floating_point() else part), y[chosen]
 
 
-def _made_up(x: Inputs, y: Tensor, *, alike: bool = False) -> Batch:
+def made_up(x: Inputs, y: Tensor, *, alike: bool = False, shares: bool = False, seed: int = 0) -> Batch:
     """Random records of the same shape: values that real records share could hide that one depends on another.
 
-    Normal numbers, and 0 and 1 for whole ones; if `alike`, of the size of the records at hand, and out of these.
+    Normal numbers, and 0 and 1 for whole ones; if `alike`, of the size of the records at hand, and out of these. If
+    `shares`, targets that are no whole numbers are from 0 to 1.
     """
-    chance = np.random.default_rng(0)
+    chance = np.random.default_rng(seed)
 
     def like(real: Tensor) -> Tensor:
         values = real.detach()
@@ -62,7 +64,8 @@ def _made_up(x: Inputs, y: Tensor, *, alike: bool = False) -> Batch:
         rows = torch.from_numpy(picked).to(values.device)
         return values.gather(0, rows) if values.numel() else values.new_zeros(shape)
 
-    return each(x, like), like(y)
+    records, targets = each(x, like), like(y)
+    return records, targets.sigmoid() if shares and targets.is_floating_point() else targets
 
 
 @contextmanager

@@ -7,7 +7,7 @@ the records nor the weights that somebody sends decide the way.
 import functools
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakKeyDictionary
@@ -23,10 +23,10 @@ from fedfdp.privacy.clipping.agreement import Reference
 from fedfdp.privacy.clipping.by_rules import Proven, measured_pass, proven_pass
 from fedfdp.privacy.clipping.deterministic import Deterministic
 from fedfdp.privacy.clipping.job import Job, LossFn
-from fedfdp.privacy.clipping.made_up import made_up_weights, records_for
+from fedfdp.privacy.clipping.made_up import made_up, made_up_weights, records_for
 from fedfdp.privacy.clipping.modules import named_layers
 from fedfdp.privacy.clipping.one_by_one import Clean, vmap_pass
-from fedfdp.privacy.clipping.state import State, Weights, check_state, state_of
+from fedfdp.privacy.clipping.state import State, Weights, changed_places, check_state, refusal, state_of
 from fedfdp.privacy.clipping.undo import changes_undone
 
 log = logging.getLogger("fedfdp")
@@ -44,25 +44,29 @@ class Plan:
 
 
 _plans: WeakKeyDictionary[nn.Module, dict[object, Plan]] = WeakKeyDictionary()
+_states: WeakKeyDictionary[nn.Module, tuple[object, State]] = WeakKeyDictionary()  # after the last plan, with its loss
 
 
 def plan_for(job: Job, x: Inputs, y: Tensor) -> Plan:
     """The plan for batches like this one. It is made for the first and kept as long as the model lives."""
+    loss = _identified(job.loss_fn)
     key = (
         (x.shape[1:], x.dtype) if isinstance(x, Tensor) else form_of(x),
         y.shape[1:],
         y.dtype,
         tuple(job.params),
         tuple([layer.training for _, layer in job.layers]),
-        _identified(job.loss_fn),
+        loss,
     )
     known = _plans.setdefault(job.model, {})
     if key not in known:
+        _require_kept_nothing(job, loss)
         with _draws_unchanged(x.device), _copies_of_weights(job.model), _weights_unchanged(job.model):
             _set_up(job, x, y)
         with _draws_unchanged(x.device), _weights_unchanged(job.model):
             state = state_of(job)
             plan, certain = examine(job, x, y, state)
+        _states[job.model] = (loss, plan.state or {})
         give_back()  # the first step would otherwise come on top of it, where its memory is in other pieces
         if not certain:  # a gradient was not finite: this plan is not kept
             return plan
@@ -73,6 +77,14 @@ def plan_for(job: Job, x: Inputs, y: Tensor) -> Plan:
             )
         known[key] = plan
     return known[key]
+
+
+def _require_kept_nothing(job: Job, loss: object) -> None:
+    """Raises if the model holds something else than after its last plan: a new one would take it for a constant."""
+    last, state = _states.get(job.model, (loss, {}))
+    for place in changed_places(job, state) if state else ():
+        if not place.endswith(".training") and (place != "loss" or last == loss):
+            raise refusal(place)
 
 
 def path_of(model: nn.Module) -> tuple[str, str]:
@@ -145,7 +157,9 @@ def examine(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> tuple
                 proven = proven_pass(job, x, y, channels_last=channels_last)
                 passed, held = measured_pass(job, x, y, proven)
                 reference.compare(*passed)
-                if not independent:  # what it kept of the records at hand would be a constant of every later pass
+                if independent:
+                    state = _state_after(job, x, y, proven)
+                else:  # what it kept of the records at hand would be a constant of every later pass
                     check_state(job, state)
                 return Plan("rules", proven, held // len(x), state=state), reference.finite
             except Exception as error:  # the model itself runs, as the reference shows: there is another way
@@ -157,6 +171,16 @@ def examine(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> tuple
         except Exception as error:
             reason = f"{reasons[-1]}; torch.func: {_first_line(error)}"
             return Plan("loop", reason=reason, state=state), reference.finite
+
+
+def _state_after(job: Job, x: Inputs, y: Tensor, proven: Proven) -> State:
+    """What the model keeps after made-up records. It must be the same after others: else it keeps records."""
+    state = state_of(job)
+    with suppress(Exception):  # other records may take another way through the model
+        measured_pass(job, *made_up(x, y, shares=True, seed=1), proven)
+    for place in changed_places(job, state):
+        raise refusal(place)
+    return state
 
 
 def _first_line(error: Exception) -> str:

@@ -64,7 +64,7 @@ class Unchanged:
     def check(self) -> None:
         """Raises where a pass has changed the state or a parameter: nothing of any record is released then."""
         for name in self._weights.changed() or self._weights.with_gradients():
-            raise _refusal(f"model.{name}", "set it before training")
+            raise refusal(f"model.{name}", "set it before training")
         check_state(self._job, self._state)
 
 
@@ -148,10 +148,18 @@ def check_state(job: Job, state: State | None) -> None:
     if now[UNREAD]:
         allowed = "cannot be read, and records would reach each other through what it keeps"
         raise SettingError("model", now[UNREAD], allowed, "keep it out of the model and its loss")
-    for place in {**state, **now}:
-        if state.get(place) != now.get(place):
-            raise _refusal(place, "keep it in a buffer, or out of the forward pass")
+    for place in _different(state, now):
+        raise refusal(place)
 
 
-def _refusal(place: str, fix: str) -> SettingError:
+def changed_places(job: Job, state: State) -> list[str]:
+    """Where the state is no longer this one, as far as it can be read."""
+    return [place for place in _different(state, state_of(job)) if place != UNREAD]
+
+
+def _different(one: State, other: State) -> list[str]:
+    return [place for place in {**one, **other} if one.get(place) != other.get(place)]
+
+
+def refusal(place: str, fix: str = "keep it in a buffer, or out of the forward pass") -> SettingError:
     return SettingError(place, "changed", "the forward pass changes it: records would reach each other through it", fix)

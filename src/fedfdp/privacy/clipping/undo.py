@@ -39,7 +39,8 @@ class Lies(NamedTuple):
 def changes_undone(layers: Layers, *, modules: bool = True) -> Iterator[None]:
     """Within it buffers, tensors and numbers of the layers may change; afterwards they are as before.
 
-    With `modules`, so are the layers within a layer. Containers and flags stay as the pass leaves them.
+    With `modules`, so are the layers within a layer. Containers and flags stay as the pass leaves them, but for the one
+    that says whether a layer is in training: by it a pass could begin another one, examined with what it left.
     """
     places: list[dict[str, Any]] = [place for _, layer in layers for place in (vars(layer), layer._buffers)]
     if modules:
@@ -76,5 +77,6 @@ def _put_back(place: dict[str, Any], values: dict[str, Any]) -> None:
     for name in [name for name, value in place.items() if name not in values and type(value) not in _LEFT]:
         del place[name]
     for name, value in values.items():
-        if place.get(name, place) is not value and not {type(value), type(place.get(name))} <= _LEFT:
+        now = place.get(name, place)
+        if now is not value and (name == "training" or not {type(value), type(now)} <= _LEFT):
             place[name] = value
