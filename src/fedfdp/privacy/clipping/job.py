@@ -19,10 +19,11 @@ class Job:
     model: nn.Module
     loss_fn: LossFn
     params: Mapping[str, Tensor]
+    listed: Layers | None = None  # the model's layers, where they are listed already
 
     @cached_property
     def layers(self) -> Layers:
-        return named_layers(self.model)
+        return named_layers(self.model) if self.listed is None else self.listed
 
     @cached_property
     def own(self) -> dict[int, tuple[str, Tensor]]:

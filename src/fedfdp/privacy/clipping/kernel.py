@@ -21,6 +21,7 @@ from fedfdp.privacy.clipping.chunks import in_chunks, records_at_a_time, vmap_or
 from fedfdp.privacy.clipping.contributions import Contribution, total_norms
 from fedfdp.privacy.clipping.groups import Groups, Sums
 from fedfdp.privacy.clipping.job import Job, LossFn
+from fedfdp.privacy.clipping.modules import named_layers
 from fedfdp.privacy.clipping.one_by_one import loop_losses, loop_pass
 from fedfdp.privacy.clipping.plan import Plan, plan_for
 from fedfdp.privacy.clipping.refused import trainable
@@ -67,7 +68,8 @@ def clipped_sum(
     """
     tune_allocator()
     _whole_precision(x.device.type)
-    job = Job(model, loss_fn, trainable(model))
+    layers = named_layers(model)
+    job = Job(model, loss_fn, trainable(model, layers), layers)
     x = apart(x)
     batch = x.shape[0]  # a tensor's own len takes several times as long
     clips, groups = _clips(clip, x), _groups(sizes, batch)

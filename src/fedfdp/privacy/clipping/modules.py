@@ -13,9 +13,10 @@ def named_layers(model: nn.Module) -> Layers:
         name, layer = ahead.pop()
         if layer not in found:
             found[layer] = name
-            start = f"{name}." if name else ""
-            children = [(start + child, part) for child, part in layer._modules.items() if part is not None]
-            ahead.extend(reversed(children))
+            if layer._modules:
+                start = f"{name}." if name else ""
+                children = [(start + child, part) for child, part in layer._modules.items() if part is not None]
+                ahead.extend(reversed(children))
     return [(name, layer) for layer, name in found.items()]
 
 
@@ -23,8 +24,7 @@ def trained(layers: Layers) -> dict[str, nn.Parameter]:
     """Those of `model.named_parameters()` that require a gradient, in the same order."""
     names: dict[nn.Parameter, str] = {}
     for name, layer in layers:
-        start = f"{name}." if name else ""
         for own, parameter in layer._parameters.items():
             if parameter is not None and parameter.requires_grad and parameter not in names:
-                names[parameter] = start + own
+                names[parameter] = f"{name}.{own}" if name else own
     return {name: parameter for parameter, name in names.items()}

@@ -15,7 +15,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import UninitializedParameter
 
 from fedfdp.core.errors import SettingError
-from fedfdp.privacy.clipping.modules import named_layers, trained
+from fedfdp.privacy.clipping.modules import Layers, named_layers, trained
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,12 @@ def fault_of(layer: nn.Module) -> Fault | None:
     return None
 
 
-def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters to train, by name; raises for a model that per-record clipping cannot keep private."""
-    layers = named_layers(model)
+def trainable(model: nn.Module, layers: Layers | None = None) -> dict[str, nn.Parameter]:
+    """The parameters to train, by name; raises for a model that per-record clipping cannot keep private.
+
+    `layers` are the model's, where they are listed already.
+    """
+    layers = named_layers(model) if layers is None else layers
     for name, layer in layers:
         if fault := fault_of(layer):
             raise SettingError(f"model.{name}" if name else "model", type(layer).__name__, fault.why, fault.fix)

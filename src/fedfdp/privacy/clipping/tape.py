@@ -19,15 +19,7 @@ from fedfdp.privacy.clipping.layers.in_steps import IN_STEPS, WITH_WEIGHTS
 from fedfdp.privacy.clipping.layers.kept import Kept, Retried, Spread, spread
 from fedfdp.privacy.clipping.layers.rule import Meet, Rule
 from fedfdp.privacy.clipping.proof.calls import ExpectedCall, Function, UnsupportedError, name_of, tensors_in
-from fedfdp.privacy.clipping.proof.functions import (
-    FOREIGN,
-    METADATA,
-    PARTLY_WRITTEN,
-    POINTWISE,
-    UNCHANGED,
-    UNREPEATABLE,
-    UNWRITTEN,
-)
+from fedfdp.privacy.clipping.proof.functions import PARTLY_WRITTEN, POINTWISE, UNREPEATABLE, kind_of
 from fedfdp.privacy.clipping.proof.places import Meeting, Place, Reference, Rows
 from fedfdp.privacy.clipping.proof.steps import LOOKED_UP
 from fedfdp.privacy.clipping.proof.watcher import Watcher
@@ -75,43 +67,53 @@ class Tape(TorchFunctionMode):
             raise
 
     def _call(self, func: Function, args: Args, kwargs: Kwargs) -> object:
-        name = name_of(func)
-        if name in METADATA:
+        kind = kind_of(func)
+        if kind.metadata:
             return func(*args, **kwargs)
-        if func in IN_STEPS:
-            with self:
-                return IN_STEPS[func](*args, **kwargs)
-        if func in WITH_WEIGHTS and torch.is_grad_enabled():
-            with self:
-                found = WITH_WEIGHTS[func](*args, **kwargs)
-            if found is not NotImplemented:
-                return found
-        if name in PARTLY_WRITTEN:
-            raise UnsupportedError(f"{name} gives memory with whatever was in it")
+        if kind.apart and (found := self._in_steps(func, kind.name, args, kwargs)) is not NotImplemented:
+            return found
         watch = self._watch
         key = watch.key(args, kwargs)
-        foreign = name in FOREIGN and not watch.given
+        foreign = kind.foreign and not watch.given
         expected = None if foreign else watch.expect(func, key)
+        if kind.usual and not watch.used and expected is not None and expected.usual:
+            result = func(*args, **kwargs)
+            watch.note(func, key, result, args, kwargs)
+            return result
         if watch.used and torch.is_grad_enabled():  # else it is a part that the model itself keeps out of training
             copies = {id(t): self._copy(t, r) for t, _, r in watch.given if id(t) in watch.trained}
             args, kwargs = _replaced(args, copies), _replaced(kwargs, copies)
             watch.given = [(copies.get(id(t), t), version, r) for t, version, r in watch.given]
         if expected is not None and expected.meeting is not None:
-            result = self._meet(expected.meeting, func, name, args, kwargs)
+            result = self._meet(expected.meeting, func, kind.name, args, kwargs)
         elif expected is not None and expected.step:
             result = self._step(expected, func, args, kwargs)
         elif func is Tensor.view and self._channels_last:
             result = _viewed(*args, **kwargs)
         else:
             result = func(*args, **kwargs)
-        if name in UNWRITTEN and isinstance(result, Tensor):
+        if kind.unwritten and isinstance(result, Tensor):
             result.zero_()  # whatever was in that memory before, other records included
-        if name in UNCHANGED and args and isinstance(result, Tensor) and _alike(args[0], result):
+        if kind.unchanged and args and isinstance(result, Tensor) and _alike(args[0], result):
             assert isinstance(key[0], Reference)
             watch.same(result, key[0])
         if not foreign:
             watch.note(func, key, result, args, kwargs)
         return result
+
+    def _in_steps(self, func: Function, name: str, args: Args, kwargs: Kwargs) -> object:
+        """The result of a function as that of the calls it is made of; NotImplemented: it is called as it is."""
+        if func in IN_STEPS:
+            with self:
+                return IN_STEPS[func](*args, **kwargs)
+        if func in WITH_WEIGHTS and torch.is_grad_enabled():
+            with self:
+                found: object = WITH_WEIGHTS[func](*args, **kwargs)
+            if found is not NotImplemented:
+                return found
+        if name in PARTLY_WRITTEN:
+            raise UnsupportedError(f"{name} gives memory with whatever was in it")
+        return NotImplemented
 
     def _copy(self, parameter: Tensor, reference: Reference) -> Tensor:
         """A leaf in the parameter's memory: a backward pass that the model itself makes does not reach the model."""

@@ -79,6 +79,8 @@ class Layout(NamedTuple):
 
     def by_record(self, rows: Tensor, width: int) -> Tensor:
         """(B, L, width) from rows in this order: sequence-first and folded batches included."""
+        if self.before == 1:
+            return rows.reshape(self.records, -1, width)
         apart = rows.reshape(self.before, self.records, -1, width)
         return apart.transpose(0, 1).reshape(self.records, -1, width)
 

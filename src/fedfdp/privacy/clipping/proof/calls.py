@@ -4,7 +4,7 @@ Only describes. What a call means for privacy is decided in prove.py, and a pass
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -57,7 +57,8 @@ class TracedCall:
     graded: bool  # whether gradients were enabled
 
 
-class ExpectedCall(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ExpectedCall:
     """One call of a proven pass."""
 
     func: Function
@@ -67,6 +68,10 @@ class ExpectedCall(NamedTuple):
     graded: bool  # whether gradients are enabled
     meeting: Meeting | None = None  # of parameters with records
     step: str = ""  # how it rearranges a parameter, a key of `STEPS` (proof/steps.py); empty: in no way that is known
+    usual: bool = field(init=False)  # whether it has neither a meeting nor a step
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "usual", self.meeting is None and not self.step)
 
 
 @dataclass
@@ -85,7 +90,7 @@ class Program:
             if len(self._filled) >= SIZES_KEPT:
                 self._filled.clear()
             found = self._filled[batch] = [
-                call._replace(key=at(call.key, batch), shapes=at(call.shapes, batch)) for call in self.calls
+                replace(call, key=at(call.key, batch), shapes=at(call.shapes, batch)) for call in self.calls
             ]
         return found
 

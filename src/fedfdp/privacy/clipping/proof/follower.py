@@ -53,7 +53,12 @@ class Follower(Watcher):
         call = self._calls[self._next]
         self._next += 1
         self.written()
-        if tuple([tensor.shape for _, tensor in self.numbered(result)]) != call.shapes:
+        if isinstance(result, Tensor):
+            self.number(result)
+            shapes: tuple[torch.Size, ...] = (result.shape,)
+        else:
+            shapes = tuple([tensor.shape for _, tensor in self.numbered(result)])
+        if shapes != call.shapes:
             raise OtherPassError(f"{name_of(func)} gives other shapes than expected")
         if call.shared is not None and first_shares_memory(args, result) != call.shared:
             raise OtherPassError(f"{name_of(func)} gives a view where it gave a copy, or the other way round")

@@ -4,10 +4,15 @@ A function can be judged if each entry of its result depends on the same entries
 are: random numbers then show which. Those of the layer rules are among them, by their registry.
 """
 
-import torch
+from dataclasses import dataclass
+from functools import cache
 
+import torch
+from torch import Tensor
+
+from fedfdp.privacy.clipping.layers.in_steps import IN_STEPS, WITH_WEIGHTS
 from fedfdp.privacy.clipping.layers.registry import REGISTERED
-from fedfdp.privacy.clipping.proof.calls import name_of
+from fedfdp.privacy.clipping.proof.calls import Function, name_of
 from fedfdp.privacy.clipping.proof.conditions import (
     Condition,
     always,
@@ -153,3 +158,25 @@ PICKED = _named("__getitem__ chunk index_select narrow select split squeeze unbi
 def condition(name: str) -> Condition | None:
     """What must hold for a trial of this function to count; None where no trial does."""
     return _JUDGED.get(name) or _JUDGED.get(name.removesuffix("_"))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What the tape asks of every function, by the lists above."""
+
+    name: str
+    usual: bool  # it is in none of the lists below, and a call of it is made as it is
+    metadata: bool
+    apart: bool  # it may be re-run as the calls that it is made of, or gives memory with whatever was in it
+    foreign: bool
+    unwritten: bool
+    unchanged: bool
+
+
+@cache
+def kind_of(func: Function) -> Kind:
+    """The lists that a function is in: a pass asks it of every call, and its name decides once for all."""
+    name = name_of(func)
+    apart = func in IN_STEPS or func in WITH_WEIGHTS or name in PARTLY_WRITTEN
+    lists = (name in METADATA, apart, name in FOREIGN, name in UNWRITTEN, name in UNCHANGED)
+    return Kind(name, not any(lists) and func is not Tensor.view, *lists)

@@ -4,6 +4,7 @@ Two passes are the same if they make the same calls in the same order, on the sa
 `Tracer` writes a pass down, `Follower` compares a pass with a proven one.
 """
 
+import threading
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -26,6 +27,7 @@ Own = Mapping[int, tuple[str, Tensor]]  # the model's parameters and buffers, wi
 _PLAIN = frozenset({int, float, str, type(None), complex, torch.dtype, torch.device, torch.layout, torch.memory_format})
 _MARK = "_fedfdp_value"  # the attribute of a tensor that says which value it is
 _VALUES: list[Reference] = []  # numbered from 0; kept because to make one takes as long as to look at a tensor
+_GROWS = threading.Lock()  # two passes at once must not give the same number twice
 
 
 class Watcher:
@@ -45,7 +47,7 @@ class Watcher:
 
     def mark(self, tensor: Tensor) -> Reference:
         """Gives the next number to a value that is new."""
-        reference = self.coming
+        reference = _VALUES[self._values] if self._values < len(_VALUES) else self.coming
         self._values += 1
         self.same(tensor, reference)
         return reference
@@ -53,13 +55,18 @@ class Watcher:
     @property
     def coming(self) -> Reference:
         """The number that the next new value will get."""
-        while len(_VALUES) <= self._values:
-            _VALUES.append(Reference("value", len(_VALUES)))
+        if len(_VALUES) <= self._values:
+            with _GROWS:
+                while len(_VALUES) <= self._values:
+                    _VALUES.append(Reference("value", len(_VALUES)))
         return _VALUES[self._values]
 
     def same(self, tensor: Tensor, reference: Reference) -> None:
         """Marks the tensor as this value. The mark has the tensor's id: some classes hand their marks on to others."""
-        tensor.__dict__[_MARK] = (self._token, reference, id(tensor), _version(tensor))
+        try:
+            tensor.__dict__[_MARK] = (self._token, reference, id(tensor), tensor._version)
+        except RuntimeError:
+            raise _uncounted() from None
 
     def known(self, tensor: Tensor) -> Reference | None:
         """Which value the tensor is, if it was marked in this pass."""
@@ -80,7 +87,10 @@ class Watcher:
         if number not in self._own and number not in self._outside:
             if tensor.grad_fn is not None:  # it may be 0 in every pass, and its gradient all records
                 raise UnsupportedError("a tensor from outside has a gradient")
-            self._versions[number] = _version(tensor)
+            try:
+                self._versions[number] = tensor._version
+            except RuntimeError:
+                raise _uncounted() from None
             self._outside[number] = (Reference("outside", len(self._outside)), tensor)
             self.entered(len(self._outside) - 1, tensor)
         if tensor._version != self._versions[number]:
@@ -99,21 +109,33 @@ class Watcher:
     def key(self, args: Arguments, kwargs: Keywords) -> Key:
         """The arguments of a call as something that can be compared."""
         self.used, self.given = [], []
-        found = [self._comparable(value) for value in args]
+        found: list[object] = []
+        token = self._token
+        for value in args:
+            if type(value) is Tensor:
+                # What `_comparable` finds for a value that was not written to since it was marked, without its calls.
+                mark = value.__dict__.get(_MARK)
+                if mark is not None and mark[0] is token and mark[2] == id(value) and mark[3] == value._version:
+                    if id(value) in self.trained:
+                        self.used.append(self.trained[id(value)])
+                    self.given.append((value, mark[3], mark[1]))
+                    found.append(mark[1])
+                    continue
+            found.append(value if type(value) in _PLAIN else self._comparable(value))
         if kwargs:
             found.append(tuple([(name, self._comparable(kwargs[name])) for name in sorted(kwargs)]))
         return tuple(found)
 
     def _comparable(self, value: object) -> object:
-        kind = type(value)
-        if kind in _PLAIN:
-            return value
         if isinstance(value, Tensor):
             if id(value) in self.trained:
                 self.used.append(self.trained[id(value)])
             reference = self.reference(value)
             self.given.append((value, value._version, reference))
             return reference
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
         if kind is bool:
             return ("yes",) if value else ("no",)  # True is also 1, and x[True] is not x[1]
         if isinstance(value, (tuple, list)):
@@ -135,21 +157,23 @@ class Watcher:
 
     def written(self) -> list[Tensor]:
         """The tensors that the last call has written to; their new versions are noted as accounted for."""
-        found = [tensor for tensor, version, _ in self.given if tensor._version != version]
-        for tensor in found:
-            self._written[tensor.untyped_storage().data_ptr()] = tensor._version
+        found = []
+        for tensor, version, _ in self.given:
+            if tensor._version != version:
+                self._written[tensor.untyped_storage().data_ptr()] = tensor._version
+                found.append(tensor)
         return found
 
     def numbered(self, result: object) -> list[tuple[Reference, Tensor]]:
         """The tensors of a result. Those that are no argument get a number."""
-        found = []
-        for tensor in [result] if isinstance(result, Tensor) else tensors_in(result):
-            reference = self.known(tensor)
-            if reference is None:
-                mine = id(tensor) in self._own or id(tensor) in self._outside
-                reference = self.reference(tensor) if mine else self.mark(tensor)
-            found.append((reference, tensor))
-        return found
+        return [(self.number(tensor), tensor) for tensor in tensors_in(result)]
+
+    def number(self, tensor: Tensor) -> Reference:
+        """Which value a result is; a new one, unless it is an argument or comes from outside."""
+        if _MARK in tensor.__dict__ and (reference := self.known(tensor)) is not None:
+            return reference
+        mine = id(tensor) in self._own or id(tensor) in self._outside
+        return self.reference(tensor) if mine else self.mark(tensor)
 
     def expect(self, func: Function, key: Key) -> ExpectedCall | None:
         """Called before a call is made: the one that should come. Raises where it is another."""
@@ -160,9 +184,6 @@ class Watcher:
         raise NotImplementedError
 
 
-def _version(tensor: Tensor) -> int:
-    """How often the tensor was written to."""
-    try:
-        return tensor._version
-    except RuntimeError:  # torch does not count for tensors of inference mode
-        raise UnsupportedError("writing to tensors of inference mode is not seen") from None
+def _uncounted() -> UnsupportedError:
+    """Torch does not count how often a tensor of inference mode was written to."""
+    return UnsupportedError("writing to tensors of inference mode is not seen")
