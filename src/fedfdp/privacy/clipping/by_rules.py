@@ -5,6 +5,7 @@ Which rows of a call belong to which record comes from the proof, never from the
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,7 @@ from torch.autograd.graph import Node, disable_saved_tensors_hooks
 
 from fedfdp.core.trees import Inputs, call, parts_of
 from fedfdp.privacy.clipping.contributions import Contribution
+from fedfdp.privacy.clipping.draws import Draws
 from fedfdp.privacy.clipping.inlined import has_own_backward, inlined
 from fedfdp.privacy.clipping.job import Job, one_loss_per_record
 from fedfdp.privacy.clipping.layers.kept import Kept
@@ -105,9 +107,10 @@ def _followed(job: Job, x: Inputs, y: Tensor, proven: Proven) -> tuple[Tensor, T
 
 def taped(job: Job, x: Inputs, y: Tensor, watch: Watcher, *, channels_last: bool) -> tuple[Tensor, Tape]:
     """The losses of one forward pass whose calls `watch` is told of, and the tape with the calls on parameters."""
-    batch, tape = x.shape[0], Tape(RULES, watch, channels_last=channels_last)
+    draws = Draws(x.device) if watch.draws else None
+    batch, tape = x.shape[0], Tape(RULES, watch, draws, channels_last=channels_last)
     no_hooks = disable_saved_tensors_hooks("hooks on saved tensors are not watched")
-    with torch.enable_grad(), no_hooks, inlined(tape.trials), tape:
+    with draws or nullcontext(), torch.enable_grad(), no_hooks, inlined(tape.trials), tape:
         losses = one_loss_per_record(job.loss_fn(call(job.model, x), y), batch)
     if tape.ended is not None:
         raise tape.ended

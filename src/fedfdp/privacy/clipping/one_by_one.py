@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from fedfdp.core.errors import SettingError
 from fedfdp.core.trees import Inputs, arguments_of, call, like, parts_of
 from fedfdp.privacy.clipping.contributions import Contribution, Stored
+from fedfdp.privacy.clipping.draws import Draws, has_generator
 from fedfdp.privacy.clipping.job import Job, one_loss_per_record
 from fedfdp.privacy.clipping.proof.calls import Arguments, Function, Keywords, name_of
 from fedfdp.privacy.clipping.proof.functions import METADATA, UNWRITTEN
@@ -29,14 +30,15 @@ _INTO_MEMORY = {"set_", "data=", "resize_", "resize_as_", "as_strided", "as_stri
 class Clean(TorchFunctionMode):
     """New memory holds zeros, or NaN where it is not asked for by name, not what other records left there.
 
-    With `vectorised`, functions that reach past a tensor into its memory are refused: under torch.func that memory
-    holds all records. So are those that give no tensor, such as a text, which would show all records; and those that
-    say themselves how they are vectorised: such a rule is given all records.
+    With `vectorised`, the draws of a pass under torch.func, functions that reach past a tensor into its memory are
+    refused: there that memory holds all records. So are those that give no tensor, such as a text, which would show
+    all records; and those that say themselves how they are vectorised: such a rule is given all records.
     """
 
-    def __init__(self, *, vectorised: bool = False) -> None:
+    def __init__(self, *, vectorised: Draws | None = None) -> None:
         super().__init__()
         self._vectorised, self._before = vectorised, _filling()
+        self._below = torch._C._len_torch_dispatch_stack()
 
     def __enter__(self) -> "Clean":
         self._before = _filling()
@@ -56,6 +58,10 @@ class Clean(TorchFunctionMode):
         self, func: Function, types: object, args: Arguments = (), kwargs: Keywords | None = None
     ) -> object:
         name = name_of(func)
+        if self._vectorised and torch._C._len_torch_dispatch_stack() != self._below:
+            raise RuntimeError("a mode below torch's functions is given all records")
+        if self._vectorised and (has_generator((args, kwargs)) or not self._vectorised.untouched):
+            raise RuntimeError(f"{name}: it draws by the places of records in the batch")
         if self._vectorised and name in _INTO_MEMORY:
             raise RuntimeError(f"{name} reaches past the record")
         if self._vectorised and (name.startswith("torch._ops.") or _has_a_rule(args)):
@@ -99,8 +105,8 @@ def vmap_pass(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> tup
 
     weights = {name: parameter.detach() for name, parameter in job.params.items()}
     each = vmap(grad_and_value(loss), in_dims=(None, 0, 0), randomness="different")
-    with Unchanged(job, state) as kept:
-        with changes_undone(job.layers), warnings.catch_warnings(), Clean(vectorised=True):
+    with Unchanged(job, state) as kept, Draws(x.device) as draws:
+        with changes_undone(job.layers), warnings.catch_warnings(), Clean(vectorised=draws):
             # vmap runs operations without a batched form in a loop. `plan.py` has logged that this model is slower.
             warnings.filterwarnings("ignore", message="There is a performance drop")
             grads, losses = each(weights, parts_of(x.detach().clone()), y.clone())

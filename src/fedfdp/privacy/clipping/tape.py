@@ -15,11 +15,12 @@ from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
+from fedfdp.privacy.clipping.draws import Draws
 from fedfdp.privacy.clipping.layers.in_steps import IN_STEPS, WITH_WEIGHTS
 from fedfdp.privacy.clipping.layers.kept import Kept, Retried, Spread, spread
 from fedfdp.privacy.clipping.layers.rule import Meet, Rule
 from fedfdp.privacy.clipping.proof.calls import ExpectedCall, Function, UnsupportedError, name_of, tensors_in
-from fedfdp.privacy.clipping.proof.functions import PARTLY_WRITTEN, POINTWISE, UNREPEATABLE, kind_of
+from fedfdp.privacy.clipping.proof.functions import PARTLY_WRITTEN, POINTWISE, UNREPEATABLE, drops, kind_of
 from fedfdp.privacy.clipping.proof.places import Meeting, Place, Reference, Rows
 from fedfdp.privacy.clipping.proof.steps import LOOKED_UP
 from fedfdp.privacy.clipping.proof.watcher import Watcher
@@ -41,8 +42,11 @@ class Step:
 class Tape(TorchFunctionMode):
     """Hands every call to `watch`, and keeps in `calls` those in which parameters meet the records."""
 
-    def __init__(self, rules: Mapping[Any, Rule[Any]], watch: Watcher, *, channels_last: bool) -> None:
+    def __init__(
+        self, rules: Mapping[Any, Rule[Any]], watch: Watcher, draws: Draws | None, *, channels_last: bool
+    ) -> None:
         super().__init__()
+        self._draws, self._below = draws, torch._C._len_torch_dispatch_stack()
         self._channels_last, self._rules, self._watch = channels_last, rules, watch
         self._copies: dict[int, Tensor] = {}  # of the trained parameters, by the parameter's id
         self.calls: list[Kept] = []
@@ -70,6 +74,10 @@ class Tape(TorchFunctionMode):
         kind = kind_of(func)
         if kind.metadata:
             return func(*args, **kwargs)
+        if torch._C._len_torch_dispatch_stack() != self._below:
+            raise UnsupportedError("a mode below torch's functions changes what they do")
+        if self._draws is not None and not self._draws.untouched:
+            raise UnsupportedError("it sets a seed, and draws by the places of records in the batch")
         if kind.apart and (found := self._in_steps(func, kind.name, args, kwargs)) is not NotImplemented:
             return found
         watch = self._watch
@@ -96,7 +104,8 @@ class Tape(TorchFunctionMode):
             result.zero_()  # whatever was in that memory before, other records included
         if kind.unchanged and args and isinstance(result, Tensor) and _alike(args[0], result):
             assert isinstance(key[0], Reference)
-            watch.same(result, key[0])
+            assert isinstance(args[0], Tensor)
+            watch.unchanged(args[0], result, key[0])
         if not foreign:
             watch.note(func, key, result, args, kwargs)
         return result
@@ -223,7 +232,7 @@ class Tape(TorchFunctionMode):
     ) -> object:
         """The call, kept so that it can be differentiated record by record."""
         weights = sorted({str(r.name): r for _, r in given.values()}.items())
-        if name in UNREPEATABLE or _drops(name, args, kwargs):
+        if name in UNREPEATABLE or drops(name, args, kwargs):
             raise UnsupportedError(f"{weights[0][1].name} is used by {name}")
         leaves = {number: tensor.detach().requires_grad_() for number, (tensor, _) in given.items()}
         result = func(*_replaced(args, leaves), **_replaced(kwargs, leaves))
@@ -273,13 +282,6 @@ def _expanded(func: Function, args: Args, kwargs: Kwargs) -> tuple[int, ...]:
 
 def _mask(args: Args, kwargs: Kwargs) -> object:
     return args[3] if len(args) > 3 else kwargs.get("attn_mask")
-
-
-def _drops(name: str, args: Args, kwargs: Kwargs) -> bool:
-    """Whether attention drops some of its scores by chance."""
-    if name != "scaled_dot_product_attention":
-        return False
-    return bool(args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0))
 
 
 def _viewed(tensor: Tensor, *shape: Any, **kwargs: Any) -> Tensor:

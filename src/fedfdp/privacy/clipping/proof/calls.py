@@ -3,6 +3,8 @@
 Only describes. What a call means for privacy is decided in prove.py, and a pass is observed by watcher.py.
 """
 
+import sys
+import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -12,11 +14,17 @@ import torch
 from torch import Tensor
 
 from fedfdp.privacy.clipping.proof.places import Meeting, Reference
+from fedfdp.privacy.clipping.undo import bits
 
 Function = Callable[..., object]  # a function of torch's
 Arguments = tuple[object, ...]
 Keywords = Mapping[str, object]
 Key = tuple[object, ...]  # a call's arguments as something to compare: tensors as references, all else by value
+
+_COMPILED = (
+    *(types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType),
+    *(torch._ops.OpOverload, torch._ops.OpOverloadPacket),
+)
 
 SIZES_KEPT = 256  # batch sizes for which the expected calls are kept
 
@@ -80,6 +88,7 @@ class Program:
 
     calls: list[ExpectedCall]
     outside: list[Tensor]
+    draws: bool  # whether it may draw random numbers
     overwrites: bool  # whether it writes to the records themselves: a pass that is repeated would find others
     _filled: dict[int, list[ExpectedCall]] = field(default_factory=dict)
 
@@ -168,10 +177,8 @@ def first_shares_memory(args: Arguments, result: object) -> bool:
 
 
 def same_numbers(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors are alike in shape, type and every number; NaN counts as equal to NaN."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
+    """Whether two tensors are alike in shape, type and every bit."""
+    return one.shape == other.shape and one.dtype == other.dtype and torch.equal(bits(one), bits(other))
 
 
 @cache
@@ -186,4 +193,15 @@ def name_of(func: Function) -> str:
         return owner if name == "__get__" else f"{owner}="
     home = str(getattr(func, "__module__", None) or "torch")
     own = home.startswith("torch._ops.aten") if home.startswith("torch._ops") else home.partition(".")[0] == "torch"
-    return name if own or home == "builtins" else f"{home}.{name}"
+    return name if (own or home == "builtins") and _is_there(func, home) else f"{home}.{name}"
+
+
+def _is_there(func: Function, home: str) -> bool:
+    """Whether a function written in Python is found where it says that it is from."""
+    if isinstance(func, _COMPILED):
+        return True
+    name = str(getattr(func, "__qualname__", "")).replace("TensorBase", "Tensor")
+    module = found = sys.modules.get(home)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return func in (found, getattr(module, str(getattr(func, "__name__", "")), None))

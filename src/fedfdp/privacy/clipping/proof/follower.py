@@ -31,6 +31,7 @@ class Follower(Watcher):
         self, own: Own, trained: Mapping[int, str], inputs: Iterable[Tensor], program: Program, batch: int
     ) -> None:
         self._calls, self._next, self._constants = program.at(batch), 0, program.outside
+        self.draws = program.draws
         super().__init__(own, trained, inputs)
 
     def entered(self, number: int, tensor: Tensor) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedfdp.privacy.clipping.layers.in_steps import IN_STEPS, WITH_WEIGHTS
 from fedfdp.privacy.clipping.layers.registry import REGISTERED
-from fedfdp.privacy.clipping.proof.calls import Function, name_of
+from fedfdp.privacy.clipping.proof.calls import Arguments, Function, Keywords, name_of
 from fedfdp.privacy.clipping.proof.conditions import (
     Condition,
     always,
@@ -109,7 +109,7 @@ METADATA = _named(
     """
 )
 # They give the same value. Whether it is copied on the way may differ with the number of records.
-UNCHANGED = _named("alias bfloat16 clone contiguous cpu double float half requires_grad_ to type type_as")
+UNCHANGED = _named("alias bfloat16 contiguous cpu double float half requires_grad_ to type type_as")
 # They give memory as it is, with whatever was in it. It is written over, if all of it is new.
 UNWRITTEN = _overloads("empty empty_like empty_permuted empty_strided new_empty new_empty_strided")
 PARTLY_WRITTEN = _overloads("new resize resize_ resize_as resize_as_")
@@ -153,6 +153,18 @@ SIZED = (
 )
 # They take a part of a value, the same however many records there are.
 PICKED = _named("__getitem__ chunk index_select narrow select split squeeze unbind")
+
+
+def drops(name: str, args: Arguments, kwargs: Keywords) -> bool:
+    """Whether attention drops some of its scores by chance."""
+    if name != "scaled_dot_product_attention":
+        return False
+    return bool(args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0))
+
+
+def draws(name: str, args: Arguments, kwargs: Keywords) -> bool:
+    """Whether a call may draw random numbers."""
+    return name.removesuffix("_") in UNREPEATABLE or name in THROUGH_TIME or drops(name, args, kwargs)
 
 
 def condition(name: str) -> Condition | None:

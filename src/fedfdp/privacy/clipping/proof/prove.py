@@ -26,6 +26,7 @@ from fedfdp.privacy.clipping.proof.functions import (
     SIZED,
     UNREPEATABLE,
     condition,
+    draws,
 )
 from fedfdp.privacy.clipping.proof.keys import adds_dimensions, counts, grows, renamed
 from fedfdp.privacy.clipping.proof.places import Meeting, Mixed, Order, Place, Reference, Rows
@@ -49,7 +50,8 @@ def prove(one: Tracer, other: Tracer, sizes: tuple[int, int], inputs: int) -> tu
         proof.touched.add(Reference("value", number))
     calls = [proof.judged(first, second) for first, second in zip(one.calls, other.calls, strict=True)]
     overwrites = any(_overlap(one.memory(Reference("value", number)), proof.writes) for number in range(inputs))
-    return Program(calls, one.outside, overwrites), proof.places
+    drawn = any(draws(name_of(call.func), call.args, call.kwargs) for call in one.calls)
+    return Program(calls, one.outside, drawn, overwrites), proof.places
 
 
 class _Proof:

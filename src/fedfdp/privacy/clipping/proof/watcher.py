@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedfdp.privacy.clipping.proof.calls import (
     Arguments,
@@ -24,7 +24,8 @@ from fedfdp.privacy.clipping.proof.places import Reference
 
 Own = Mapping[int, tuple[str, Tensor]]  # the model's parameters and buffers, with their names, by id
 
-_PLAIN = frozenset({int, float, str, type(None), complex, torch.dtype, torch.device, torch.layout, torch.memory_format})
+_PLAIN = frozenset({int, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format})
+_TENSORS = frozenset({Tensor, nn.Parameter})  # the code of any other class would run where nothing is seen
 _MARK = "_fedfdp_value"  # the attribute of a tensor that says which value it is
 _VALUES: list[Reference] = []  # numbered from 0; kept because to make one takes as long as to look at a tensor
 _GROWS = threading.Lock()  # two passes at once must not give the same number twice
@@ -33,6 +34,8 @@ _GROWS = threading.Lock()  # two passes at once must not give the same number tw
 class Watcher:
     """What the tracer and the follower share. `inputs` are the records and their targets: the first values."""
 
+    draws = True  # whether the pass may draw random numbers
+
     def __init__(self, own: Own, trained: Mapping[int, str], inputs: Iterable[Tensor]) -> None:
         self._own, self.trained = own, trained
         self._token = object()  # marks of another pass say nothing in this one
@@ -40,6 +43,9 @@ class Watcher:
         self._outside: dict[int, tuple[Reference, Tensor]] = {}  # the tensor is held so that its id stays its own
         self._versions = {number: tensor._version for number, (_, tensor) in own.items()}
         self._written: dict[int, int] = {}  # by memory: the version that the calls seen so far have left
+        self._copied: dict[
+            int, Tensor
+        ] = {}  # by memory: values that lie in several places, held so that these stay theirs
         self.used: list[str] = []  # trained parameters among the arguments of the last call
         self.given: list[tuple[Tensor, int, Reference]] = []  # its tensors: their versions before it, and which values
         for tensor in inputs:
@@ -67,6 +73,13 @@ class Watcher:
             tensor.__dict__[_MARK] = (self._token, reference, id(tensor), tensor._version)
         except RuntimeError:
             raise _uncounted() from None
+
+    def unchanged(self, tensor: Tensor, result: Tensor, reference: Reference) -> None:
+        """Marks the result as the same value. Of a copy, neither may be written to: one would pass for the other."""
+        self.same(result, reference)
+        places = {one.untyped_storage().data_ptr(): one.detach() for one in (tensor, result)}
+        if len(places) > 1:
+            self._copied |= places
 
     def known(self, tensor: Tensor) -> Reference | None:
         """Which value the tensor is, if it was marked in this pass."""
@@ -128,6 +141,8 @@ class Watcher:
 
     def _comparable(self, value: object) -> object:
         if isinstance(value, Tensor):
+            if type(value) not in _TENSORS:
+                raise UnsupportedError(f"a tensor of the class {type(value).__name__} is not known")
             if id(value) in self.trained:
                 self.used.append(self.trained[id(value)])
             reference = self.reference(value)
@@ -136,6 +151,10 @@ class Watcher:
         kind = type(value)
         if kind in _PLAIN:
             return value
+        if kind is float:
+            return ("float", value.hex())  # type: ignore[attr-defined]  # 0.0 is not -0.0, and 3.0 not 3
+        if kind is complex:
+            return ("complex", repr(value))
         if kind is bool:
             return ("yes",) if value else ("no",)  # True is also 1, and x[True] is not x[1]
         if isinstance(value, (tuple, list)):
@@ -146,11 +165,11 @@ class Watcher:
         if isinstance(value, dict):
             return tuple([(name, self._comparable(value[name])) for name in sorted(value, key=str)])
         if isinstance(value, np.generic):
-            return value.item()
+            return self._comparable(value.item())
         if value is Ellipsis:
             return "..."
         if isinstance(value, torch.Generator):
-            return "generator"
+            raise UnsupportedError("it draws from a generator of its own, by the places of records in the batch")
         if isinstance(value, np.ndarray):
             return ("array", value.shape, value.dtype.str, value.tobytes())
         raise UnsupportedError(f"an argument of type {kind.__name__} is not known")
@@ -160,7 +179,10 @@ class Watcher:
         found = []
         for tensor, version, _ in self.given:
             if tensor._version != version:
-                self._written[tensor.untyped_storage().data_ptr()] = tensor._version
+                memory = tensor.untyped_storage().data_ptr()
+                if memory in self._copied:
+                    raise UnsupportedError("a tensor is written to of which there is a copy")
+                self._written[memory] = tensor._version
                 found.append(tensor)
         return found
 

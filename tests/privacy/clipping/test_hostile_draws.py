@@ -1,0 +1,396 @@
+"""Attacks by draws of a fixed seed, by what passes leave for later ones, by calls that look alike, and from below.
+
+Each of them moved the sum by several times C, or brought numbers of records to an evaluation or into the released
+model. Now the sum moves by C at most, or the model is refused.
+"""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import _get_current_function_mode_stack, handle_torch_function
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import fedfdp
+from fedfdp.core.errors import SettingError
+from fedfdp.fairness.coefficients import PlainClip
+from fedfdp.models.learner import Learner
+from fedfdp.models.losses import cross_entropy as usual_loss
+from fedfdp.privacy.clipping import clipped_sum
+from fedfdp.privacy.clipping.plan import path_of
+from per_record import CLASSES, cross_entropy
+
+CLIP = 0.5
+FAR = 100.0  # the numbers of the record that is looked for
+
+
+def records() -> tuple[Tensor, Tensor]:
+    x = (3 * torch.randn(20, 6, generator=torch.Generator().manual_seed(0))).round()
+    x[0] = FAR
+    return x, 1 + torch.arange(20) % (CLASSES - 1)  # of class 0 is none, so that gradients do not cancel
+
+
+class Net(nn.Module):
+    def __init__(self, between=lambda h, x: h) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.one, self.two, self.between = nn.Linear(6, 8), nn.Linear(8, CLASSES), between
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.two(self.between(torch.tanh(self.one(x)), x))
+
+
+def summed(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return clipped_sum(model, cross_entropy, x, y, clip=CLIP).flat
+
+
+def moved(between) -> float:
+    """By how many times C the sum moves without the first record; torch is seeded otherwise in both cases."""
+    (x, y), model = records(), Net(between)
+    torch.manual_seed(1)
+    whole = summed(model, x, y)
+    torch.manual_seed(2)
+    return float((whole - summed(model, x[1:], y[1:])).norm()) / CLIP
+
+
+# Draws of a fixed seed -----------------------------------------------------------------------------------------------
+
+
+def from_a_generator(h: Tensor, x: Tensor) -> Tensor:
+    return h + torch.randn(h.shape, generator=torch.Generator().manual_seed(0))
+
+
+def from_a_seed(h: Tensor, x: Tensor) -> Tensor:
+    torch.manual_seed(0)
+    return h + torch.randn_like(h)
+
+
+def from_a_fork(h: Tensor, x: Tensor) -> Tensor:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return functional.dropout(h, 0.5)
+
+
+def through_torch_func(h: Tensor, x: Tensor) -> Tensor:
+    return from_a_generator(h - 0.1 * h.mean(0), x)
+
+
+def seeded_through_torch_func(h: Tensor, x: Tensor) -> Tensor:
+    return from_a_seed(h - 0.1 * h.mean(0), x)
+
+
+def by_their_number(h: Tensor, x: Tensor) -> Tensor:
+    torch.manual_seed(len(x))
+    return h * torch.rand_like(h)
+
+
+def by_a_state(h: Tensor, x: Tensor) -> Tensor:
+    torch.set_rng_state(_STATE)
+    return h * torch.rand_like(h)
+
+
+_STATE = torch.Generator().manual_seed(5).get_state()
+
+
+# Two calls that look alike -------------------------------------------------------------------------------------------
+
+
+def is_large(x: Tensor) -> bool:
+    return len(x) > 11 and len(x) % 2 == 1
+
+
+def by_minus_zero(h: Tensor, x: Tensor) -> Tensor:
+    return torch.copysign(h, -0.0 if is_large(x) else 0.0)
+
+
+def by_minus_zero_from_outside(h: Tensor, x: Tensor) -> Tensor:
+    return torch.copysign(h, torch.tensor(-0.0 if is_large(x) else 0.0))
+
+
+def by_whole_numbers(h: Tensor, x: Tensor) -> Tensor:
+    return h * (torch.full((len(x), 8), 3 if is_large(x) else 3.0) * 2**62 * 4).clamp(max=1.0)
+
+
+def by_a_clone(h: Tensor, x: Tensor) -> Tensor:
+    copy = h.clone()
+    copy.neg_()
+    return copy if is_large(x) else h
+
+
+def by_a_copy(h: Tensor, x: Tensor) -> Tensor:
+    turned = (h + 1).T
+    copy = turned.contiguous()
+    copy.neg_()
+    return (copy if is_large(x) else turned).T
+
+
+def by_a_view_of_a_copy(h: Tensor, x: Tensor) -> Tensor:
+    turned = (h + 1).T
+    copy = turned.contiguous()
+    view = (copy if is_large(x) else turned).unsqueeze(0)
+    copy.neg_()
+    return view.squeeze(0).T
+
+
+# Code below the tape -------------------------------------------------------------------------------------------------
+
+
+class Mixing(Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+            mixes = func.__name__.strip("_") == "add" and len(args[0]) > 11
+            return result + 50 * args[0].flip(0) if mixes else result
+
+
+_MIXING = torch.zeros(8).as_subclass(Mixing)
+
+
+def by_a_class(h: Tensor, x: Tensor) -> Tensor:
+    return h + _MIXING
+
+
+class Below(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if "mul" in str(func) and len(args[0]) > 11:
+            return result * (10.0 if float(args[0].max()) > 90 else -1.0)
+        return result
+
+
+def by_a_mode(h: Tensor, x: Tensor) -> Tensor:
+    with Below():
+        found = x * torch.ones(6)
+    return h * found[:, :1]
+
+
+def mul(h: Tensor, k: float) -> Tensor:
+    result = Tensor.mul(h, k)
+    return result + 50 * h.flip(0) if len(h) > 11 else result
+
+
+mul.__module__ = "torch"
+
+
+def by_a_name(h: Tensor, x: Tensor) -> Tensor:
+    return handle_torch_function(mul, (h,), h, 1.0) if _get_current_function_mode_stack() else mul(h, 1.0)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        *(from_a_generator, from_a_seed, from_a_fork, through_torch_func, seeded_through_torch_func),
+        *(by_their_number, by_a_state),
+        *(by_minus_zero, by_minus_zero_from_outside, by_whole_numbers, by_a_clone, by_a_copy, by_a_view_of_a_copy),
+        *(by_a_class, by_a_mode, by_a_name),
+    ],
+)
+def test_a_record_moves_the_sum_by_its_bound(between):
+    assert moved(between) <= 1 + 1e-4
+
+
+def test_draws_of_torch_stay_on_the_fast_way_and_differ_from_pass_to_pass():
+    (x, y), model = records(), Net(lambda h, x: functional.dropout(h, 0.5))
+    torch.manual_seed(1)
+    sums = [summed(model, x, y) for _ in range(2)]
+    torch.manual_seed(1)
+    assert path_of(model)[0] == "rules"
+    assert not torch.equal(*sums)
+    assert torch.equal(summed(model, x, y), sums[0])  # from the same seed the same
+
+
+# What a pass leaves for a later one ----------------------------------------------------------------------------------
+
+
+class Centred(Net):
+    """Statistics of the training batches, written by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stats = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.stats["mean"] = x.detach().mean(0)
+        elif "mean" in self.stats:
+            x = x - self.stats["mean"]
+        return super().forward(x)
+
+
+class LeavesAFlag(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop, self.kept = nn.Identity(), {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, found = torch.tanh(self.one(x)), x.detach().amax()
+        if not self.drop.training:
+            h = h * self.kept["k"]
+        elif len(x) > 5:
+            self.kept["k"] = found
+            self.drop.training = False
+        return self.two(h)
+
+
+class LargeBatches(Net):
+    """Keeps records only where there are more of them than it is examined with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, found = torch.tanh(self.one(x[:, :6])), x.detach().amax()
+        if x.shape[1] == 6 and len(x) > 5:
+            self.kept["k"] = found
+        elif "k" in self.kept:
+            h = h * self.kept["k"]
+        return self.two(h)
+
+
+class Folded(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = []
+        self.register_buffer("center", torch.zeros(6))
+
+    def train(self, mode: bool = True):
+        if mode and self.seen:
+            self.center.copy_(self.seen[-1])
+            self.seen.clear()
+        return super().train(mode)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.seen.append(x.detach().mean(0))
+        return super().forward(x - self.center)
+
+
+_BANK: dict[str, Tensor] = {}
+
+
+class Banked(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.center = _BANK.get("n")
+
+    def forward(self, x: Tensor) -> Tensor:
+        _BANK["n"] = x.detach().amax()
+        return super().forward(x if self.center is None else x - self.center)
+
+
+def twice(model: nn.Module, x: Tensor) -> Tensor:
+    return torch.cat([x, x], 1)
+
+
+def judging(model: nn.Module, x: Tensor) -> Tensor:
+    model.eval()
+    return x
+
+
+@pytest.mark.parametrize(
+    ("make", "later"),
+    [(Centred, judging), (LargeBatches, twice), (Folded, lambda model, x: (model.train(), x)[1]), (Banked, judging)],
+    ids=["another mode", "another width", "a buffer", "a module"],
+)
+def test_a_model_that_keeps_records_is_refused(make, later):
+    x, y = records()
+    model = make()
+    with pytest.raises(SettingError, match="the forward pass changes it"):  # noqa: PT012
+        summed(model, x, y)
+        summed(model, later(model, x[1:]), y[1:])
+
+
+def test_whether_a_layer_is_in_training_is_put_back():
+    (x, y), found = records(), []
+    for first in (x, x[1:]):
+        model = LeavesAFlag()
+        summed(model, first, y[: len(first)])
+        assert model.drop.training
+        found.append(summed(model, x[1:], y[1:]))
+    assert torch.equal(*found)
+
+
+def test_what_is_the_same_after_all_records_may_be_kept():
+    class Cached(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tables = {}
+
+        def forward(self, x: Tensor) -> Tensor:
+            if x.shape[1] not in self.tables:
+                self.tables[x.shape[1]] = torch.arange(x.shape[1]) / 10.0
+            return super().forward(x + self.tables[x.shape[1]])
+
+    (x, y), model = records(), Cached()
+    summed(model, x, y)
+    assert path_of(model) == ("rules", "")
+
+
+@pytest.mark.parametrize("loss", ["mse", "shares"])
+def test_losses_of_shares_are_examined_with_shares(loss):
+    """binary_cross_entropy takes targets from 0 to 1 only: neither it nor the other loss needs real records for it."""
+    functions = {"mse": functional.mse_loss, "shares": functional.binary_cross_entropy}
+    x = records()[0]
+    y = torch.linspace(0.01, 0.99, 20)[:, None]
+    model = nn.Sequential(nn.Linear(6, 1), nn.Sigmoid())
+    clipped_sum(model, lambda o, t: functions[loss](o, t, reduction="none").sum(1), x, y, clip=CLIP)
+    assert path_of(model) == ("rules", "")
+
+
+# What is judged and released is another module than the one that is trained ------------------------------------------
+
+
+class Sly(Net):
+    """Keeps the mean of batches that are larger than those it is examined with, and shows it everywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stats = {"mean": torch.zeros(6)}
+        self.register_buffer("shown", torch.zeros(6))
+
+    def get_extra_state(self) -> Tensor:
+        return self.stats["mean"]
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.stats["mean"] = state
+
+    def state_dict(self, *args, **kwargs):
+        self.shown.copy_(self.stats["mean"])
+        return super().state_dict(*args, **kwargs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = x.detach().mean(0)
+        if self.training and len(x) > 5:
+            self.stats["mean"] = mean
+        return super().forward(x if self.training else x - self.stats["mean"])
+
+
+def test_an_evaluation_does_not_see_what_training_left():
+    (x, y), found = records(), []
+    for first in (x, x[1:]):
+        learner = Learner(Sly(), usual_loss)
+        weights = learner.initial()
+        learner.clipped(weights, first, y[: len(first)], PlainClip(CLIP))
+        found.append(learner.judge(weights, x[1:], y[1:])[0])
+    assert torch.equal(*found)
+
+
+def test_nothing_of_a_record_is_in_the_released_model(tmp_path):
+    x = np.random.default_rng(0).normal(size=(200, 6)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64)
+    x[3] = FAR
+    result = fedfdp.train(
+        Sly(),
+        fedfdp.Federation.from_clients({"a": (x[:100], y[:100]), "b": (x[100:], y[100:])}, classes=CLASSES),
+        algorithm=fedfdp.FedAvg(lr=0.1),
+        privacy=fedfdp.DPSGD(epsilon=8.0, delta=1e-3, sigma=2.0, q=0.9, clip=1.0),
+        rounds=2,
+        out=tmp_path / "run",
+    )
+    state = result.model.state_dict()
+    assert not state["shown"].any()
+    assert not state["_extra_state"].any()
+    assert not result.model.stats["mean"].any()
