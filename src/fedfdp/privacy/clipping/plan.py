@@ -26,7 +26,7 @@ from fedfdp.privacy.clipping.job import Job, LossFn
 from fedfdp.privacy.clipping.made_up import made_up, made_up_weights, records_for
 from fedfdp.privacy.clipping.modules import named_layers
 from fedfdp.privacy.clipping.one_by_one import Clean, vmap_pass
-from fedfdp.privacy.clipping.state import State, Weights, changed_places, check_state, refusal, state_of
+from fedfdp.privacy.clipping.state import LOSS, State, Weights, changed_places, check_state, outlives, refusal, state_of
 from fedfdp.privacy.clipping.undo import changes_undone
 
 log = logging.getLogger("fedfdp")
@@ -44,7 +44,8 @@ class Plan:
 
 
 _plans: WeakKeyDictionary[nn.Module, dict[object, Plan]] = WeakKeyDictionary()
-_states: WeakKeyDictionary[nn.Module, tuple[object, State]] = WeakKeyDictionary()  # after the last plan, with its loss
+# After the last plan: whose loss and layers it was for, and what the model kept.
+_states: WeakKeyDictionary[nn.Module, tuple[object, list[int], State]] = WeakKeyDictionary()
 
 
 def plan_for(job: Job, x: Inputs, y: Tensor) -> Plan:
@@ -66,7 +67,7 @@ def plan_for(job: Job, x: Inputs, y: Tensor) -> Plan:
         with _draws_unchanged(x.device), _weights_unchanged(job.model):
             state = state_of(job)
             plan, certain = examine(job, x, y, state)
-        _states[job.model] = (loss, plan.state or {})
+        _states[job.model] = (loss, _layers(job), plan.state or {})
         give_back()  # the first step would otherwise come on top of it, where its memory is in other pieces
         if not certain:  # a gradient was not finite: this plan is not kept
             return plan
@@ -81,10 +82,16 @@ def plan_for(job: Job, x: Inputs, y: Tensor) -> Plan:
 
 def _require_kept_nothing(job: Job, loss: object) -> None:
     """Raises if the model holds something else than after its last plan: a new one would take it for a constant."""
-    last, state = _states.get(job.model, (loss, {}))
-    for place in changed_places(job, state) if state else ():
-        if not place.endswith(".training") and (place != "loss" or last == loss):
+    last, layers, state = _states.get(job.model, (loss, [], {}))
+    if layers != _layers(job):  # its owner has put it together anew: a pass leaves its layers as they are
+        return
+    for place in changed_places(job, state):
+        if not place.endswith(".training") and (place != LOSS or last == loss):
             raise refusal(place)
+
+
+def _layers(job: Job) -> list[int]:
+    return [id(layer) for _, layer in job.layers]
 
 
 def path_of(model: nn.Module) -> tuple[str, str]:
@@ -174,13 +181,19 @@ def examine(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> tuple
 
 
 def _state_after(job: Job, x: Inputs, y: Tensor, proven: Proven) -> State:
-    """What the model keeps after made-up records. It must be the same after others: else it keeps records."""
+    """What the model keeps after made-up records.
+
+    Where it outlives the model, in the loss, in a class or at module level, it must be the same after others: another
+    model would take records for a constant. What a model itself keeps is compared before it is examined again, and
+    reaches neither evaluations nor the released model, which are for other modules.
+    """
     state = state_of(job)
     with suppress(Exception):  # other records may take another way through the model
         measured_pass(job, *made_up(x, y, shares=True, seed=1), proven)
     for place in changed_places(job, state):
-        raise refusal(place)
-    return state
+        if outlives(place):
+            raise refusal(place)
+    return state_of(job)
 
 
 def _first_line(error: Exception) -> str:

@@ -16,7 +16,7 @@ from fedfdp.privacy.clipping.modules import named_layers
 from fedfdp.privacy.clipping.undo import Lies, bits
 
 State = dict[str, str]  # a digest for each attribute and class of each layer, and for the loss
-UNREAD = "unread"
+UNREAD, LOSS = "unread", "loss"
 COPIED = 2**16  # numbers; of larger weights no copies are made: together they take as much memory as the model
 _COUNTED_ELSEWHERE = frozenset({"_parameters", "_buffers", "_modules", "training"})
 _PUT_BACK = (int, float, complex)  # of a layer's attributes, by `undo.py`; so are the numbers in tensors
@@ -25,7 +25,7 @@ _COUNTED_ELSEWHERE |= {"_flat_weights", "_flat_weight_refs"}  # the weights of a
 
 def state_of(job: Job) -> State:
     """Digests of the state now, by place; without what `undo.py` puts back after every pass."""
-    kept: dict[str, object] = {"loss": job.loss_fn}
+    kept: dict[str, object] = {LOSS: job.loss_fn}
     for name, layer in named_layers(job.model):  # also those that a pass has added
         start = f"model.{name}".rstrip(".")
         held = {own: v for own, v in vars(layer).items() if not isinstance(v, Tensor) and type(v) not in _PUT_BACK}
@@ -150,6 +150,11 @@ def check_state(job: Job, state: State | None) -> None:
         raise SettingError("model", now[UNREAD], allowed, "keep it out of the model and its loss")
     for place in _different(state, now):
         raise refusal(place)
+
+
+def outlives(place: str) -> bool:
+    """Whether it is a place that other models have too: the loss, or a class with all that it names."""
+    return place == LOSS or place.endswith(")")
 
 
 def changed_places(job: Job, state: State) -> list[str]:

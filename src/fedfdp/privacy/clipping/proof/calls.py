@@ -200,8 +200,8 @@ def _is_there(func: Function, home: str) -> bool:
     """Whether a function written in Python is found where it says that it is from."""
     if isinstance(func, _COMPILED):
         return True
-    name = str(getattr(func, "__qualname__", "")).replace("TensorBase", "Tensor")
     module = found = sys.modules.get(home)
-    for part in name.split("."):
+    for part in str(getattr(func, "__qualname__", "")).split("."):
         found = getattr(found, part, None)
-    return func in (found, getattr(module, str(getattr(func, "__name__", "")), None))
+    places = (found, getattr(module, str(getattr(func, "__name__", "")), None), *vars(Tensor).values())
+    return any(func is place for place in places)
