@@ -28,7 +28,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -m "not slow" -n 2 --durations=40
 
 test-slow: $(STAMP) $(DOCS) browser
-	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile -v
+	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile -vv
 
 browser: # for the report's tests, which skip where it cannot be had
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && \
