@@ -1,6 +1,5 @@
 """A model and its loss, computed at whatever weights are given. It keeps no weights of its own and knows no client."""
 
-import copy
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -14,14 +13,17 @@ from fedfdp.core.errors import DataError
 from fedfdp.core.identity import examine
 from fedfdp.core.records import Weights
 from fedfdp.core.trees import Inputs, call, each
+from fedfdp.models.copies import twin
 from fedfdp.models.losses import LossFunction
 from fedfdp.models.outputs import Unwrapped, unwrapped
 from fedfdp.models.tasks import Task, task_for
 from fedfdp.privacy.clipping import ClippedSum, clipped_sum, record_losses
 from fedfdp.privacy.clipping.bounded import Coefficient
+from fedfdp.privacy.clipping.job import Job, Together
 from fedfdp.privacy.clipping.layers.convolution import as_channels_last
 from fedfdp.privacy.clipping.modules import named_layers, trained
-from fedfdp.privacy.clipping.persons import Together, clipped_by_person
+from fedfdp.privacy.clipping.persons import clipped_by_person
+from fedfdp.privacy.clipping.state import State, changed_places, refusal, state_of
 from fedfdp.privacy.clipping.undo import changes_undone
 from fedfdp.privacy.noise.randomness import Key, Randomness
 
@@ -55,6 +57,7 @@ class Learner:
         if not self._parameters:
             raise DataError(f"model {type(model).__name__} has no trainable parameter; unfreeze at least one layer")
         self._loaded: dict[nn.Module, Weights] = {}
+        self._held: list[State] | None = None  # by the other two modules, before private training went on
         self.first = Weights.of(self._parameters) if in_parts else None  # what such weights are completed with
         self.others = dict(others or {})
         model_read, loss_read = examine(model, "model"), examine(self.loss_fn, "loss")
@@ -104,8 +107,25 @@ class Learner:
             self._loaded[module] = weights
         return module
 
+    def _others(self) -> list[Job]:
+        return [Job(other, self.loss_fn, self._trained[other]) for other in (self._judging, self._released)]
+
+    def _private(self, weights: Weights) -> nn.Module:
+        """The module for training under privacy. What the other two hold is noted: its passes must not change it."""
+        if self._held is None:
+            self._held = [state_of(other) for other in self._others()]
+        return self._training(weights)
+
+    def _check_others(self) -> None:
+        """Raises if private training has left something where the other modules find it, as in a closure of a hook."""
+        held, self._held = self._held, None
+        for other, state in zip(self._others(), held or (), strict=False):
+            for place in changed_places(other, state):
+                raise refusal(place)
+
     def released(self, weights: Weights) -> nn.Module:
         """A module that has seen no record, with these weights, in evaluation mode: what may be handed out."""
+        self._check_others()
         return self._load(self._released, self.whole(weights)).eval()
 
     def state_with(self, weights: Weights) -> dict[str, Tensor]:
@@ -126,14 +146,14 @@ class Learner:
         self, weights: Weights, x: Inputs, y: Tensor, coefficient: Coefficient, sizes: list[int] | None = None
     ) -> ClippedSum:
         """Σ c_j g_j with ‖c_j·g_j‖ ≤ C for every record. With `sizes`, the sum of each of several clients by itself."""
-        model, x, y = self._training(weights), x.to(self.device), y.to(self.device)
+        model, x, y = self._private(weights), x.to(self.device), y.to(self.device)
         return clipped_sum(model, self.loss_fn, x, y, clip=coefficient.clip, coefficient=coefficient, sizes=sizes)
 
     def clipped_by_person(
         self, weights: Weights, x: Inputs, y: Tensor, coefficient: Coefficient, counts: Tensor
     ) -> ClippedSum:
         """The same with ‖c_p·Σ_j g_pj‖ ≤ C for every person p; records come person after person, `counts` of each."""
-        self._training(weights)
+        self._private(weights)
         x, y, counts = x.to(self.device), y.to(self.device), counts.to(self.device)
         return clipped_by_person(
             self._together, self.loss_fn, x, y, counts, clip=coefficient.clip, coefficient=coefficient
@@ -160,7 +180,7 @@ class Learner:
 
     def private_losses(self, weights: Weights, x: Inputs, y: Tensor) -> Tensor:
         """One loss per record that depends on no other record of the batch: what a released loss is made of."""
-        model, x, y = self._training(weights), x.to(self.device), y.to(self.device)
+        model, x, y = self._private(weights), x.to(self.device), y.to(self.device)
         return record_losses(model, self.loss_fn, x, y)
 
     def judge(self, weights: Weights, x: Inputs, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -176,6 +196,7 @@ class Learner:
         return unwrapped(self._whole_outputs(weights, x), self.output)
 
     def _whole_outputs(self, weights: Weights, x: Inputs) -> Any:
+        self._check_others()
         with changes_undone(named_layers(self._judging)), torch.inference_mode():
             return call(self._load(self._judging, weights).eval(), self._laid_out(x))
 
@@ -193,16 +214,6 @@ class Learner:
                 yield
             finally:
                 own.set_state(before)
-
-
-def twin(model: nn.Module) -> nn.Module:
-    """The same module once more: its parameters lie in the same memory, all else is a copy."""
-    shared: dict[int, Any] = {}
-    for parameter in model.parameters():
-        if type(parameter) is nn.Parameter:
-            shared[id(parameter)] = nn.Parameter(parameter.data, requires_grad=parameter.requires_grad)
-            vars(shared[id(parameter)]).update(vars(parameter))
-    return copy.deepcopy(model, shared)
 
 
 def frozen_parts(model: nn.Module) -> list[nn.Module]:

@@ -1,6 +1,5 @@
 """`train`: a model, a federation and a method in; a trained model and its measures out."""
 
-import copy
 import hashlib
 import json
 import math
@@ -31,6 +30,7 @@ from fedfdp.features import Features, about, as_map, normalised, whole
 from fedfdp.features.mapped import digest_of, mapped
 from fedfdp.features.prefix import computed_once
 from fedfdp.models import check_output
+from fedfdp.models.copies import copied
 from fedfdp.models.learner import Learner
 from fedfdp.models.losses import LossFunction, check_loss
 from fedfdp.models.pretrained import check_reached
@@ -146,7 +146,7 @@ def train(
     )
     algorithm, privacy, server, rounds = settled.algorithm, settled.privacy, settled.server, settled.rounds
     eval_every = eval_every or max(1, math.ceil(rounds / 15))
-    untouched, model = model, copy.deepcopy(model)
+    untouched, model = model, copied(model)
     task = federation.task
     front = None if features is None else as_map(features)
     apart = front is not None and isinstance(federation, Domains)
@@ -255,7 +255,7 @@ def _ledgers(
 
 def _handed_out(untouched: nn.Module, trained: nn.Module) -> nn.Module:
     """A fresh copy of the given module with the released weights: code of the trained one may have stored records."""
-    fresh = copy.deepcopy(untouched)
+    fresh = copied(untouched)
     try:
         fresh.load_state_dict(trained.state_dict())
     except RuntimeError:  # it has layers that it made at its first pass

@@ -4,6 +4,8 @@ Each of them moved the sum by several times C, or brought numbers of records to 
 model. Now the sum moves by C at most, or the model is refused.
 """
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -174,6 +176,30 @@ def mul(h: Tensor, k: float) -> Tensor:
 mul.__module__ = "torch"
 
 
+class Equal:
+    """Says that it is another function."""
+
+    __name__, __module__ = "mul", "torch"
+
+    def __call__(self, h: Tensor, k: float) -> Tensor:
+        return mul(h, k)
+
+    def __eq__(self, other: object) -> bool:
+        return other is Tensor.mul or other is self
+
+    def __hash__(self) -> int:
+        return hash(Tensor.mul)
+
+
+_EQUAL = Equal()
+
+
+def by_equality(h: Tensor, x: Tensor) -> Tensor:
+    if not _get_current_function_mode_stack():
+        return mul(h, 1.0)
+    return handle_torch_function(_EQUAL if len(x) > 11 else Tensor.mul, (h,), h, 1.0)
+
+
 def by_a_name(h: Tensor, x: Tensor) -> Tensor:
     return handle_torch_function(mul, (h,), h, 1.0) if _get_current_function_mode_stack() else mul(h, 1.0)
 
@@ -184,7 +210,7 @@ def by_a_name(h: Tensor, x: Tensor) -> Tensor:
         *(from_a_generator, from_a_seed, from_a_fork, through_torch_func, seeded_through_torch_func),
         *(by_their_number, by_a_state),
         *(by_minus_zero, by_minus_zero_from_outside, by_whole_numbers, by_a_clone, by_a_copy, by_a_view_of_a_copy),
-        *(by_a_class, by_a_mode, by_a_name),
+        *(by_a_class, by_a_mode, by_a_name, by_equality),
     ],
 )
 def test_a_record_moves_the_sum_by_its_bound(between):
@@ -199,6 +225,50 @@ def test_draws_of_torch_stay_on_the_fast_way_and_differ_from_pass_to_pass():
     assert path_of(model)[0] == "rules"
     assert not torch.equal(*sums)
     assert torch.equal(summed(model, x, y), sums[0])  # from the same seed the same
+
+
+def large_batches_seed(h: Tensor, x: Tensor) -> Tensor:
+    if len(x) > 5:
+        torch.manual_seed(0)
+    return functional.dropout(h, 0.5)
+
+
+def the_state_is_set(h: Tensor, x: Tensor) -> Tensor:
+    state = _STATE.clone()
+    state[:8] = torch.default_generator.get_state()[:8]  # with the seed that is there
+    torch.default_generator.set_state(state)
+    return functional.dropout(h, 0.5)
+
+
+def mean_and_state(h: Tensor, x: Tensor) -> Tensor:
+    return the_state_is_set(h - 0.1 * h.mean(0), x)
+
+
+@pytest.mark.parametrize("between", [large_batches_seed, the_state_is_set, mean_and_state])
+def test_draws_do_not_belong_to_places_in_the_batch(between):
+    """Either they differ with torch's own seed, as those of dropout do, or each record draws by itself."""
+    (x, y), model = records(), Net(between)
+    sums = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        sums.append(summed(model, x, y))
+    assert not torch.equal(*sums) or moved(between) <= 1 + 1e-4
+
+
+def test_a_seed_that_is_set_at_the_end_of_a_pass_is_not_that_of_the_next():
+    (x, y), model = records(), Net(lambda h, x: functional.dropout(h, 0.5))
+
+    def loss(output: Tensor, y: Tensor) -> Tensor:
+        found = cross_entropy(output, y)
+        torch.manual_seed(0)
+        return found
+
+    sums = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        clipped_sum(model, loss, x, y, clip=CLIP)
+        sums.append(clipped_sum(model, loss, x, y, clip=CLIP).flat)
+    assert not torch.equal(*sums)
 
 
 # What a pass leaves for a later one ----------------------------------------------------------------------------------
@@ -285,14 +355,49 @@ def test_what_a_pass_kept_is_no_constant_of_a_later_one(make, later):
         summed(model, later(model, x[1:]), y[1:])
 
 
-def test_whether_a_layer_is_in_training_is_put_back():
+class LeavesALayer(LeavesAFlag):
+    def forward(self, x: Tensor) -> Tensor:
+        h, found = torch.tanh(self.one(x)), x.detach().amax()
+        if "extra" in self.drop._modules:
+            h = h * self.kept["k"]
+        elif len(x) > 5:
+            self.kept["k"] = found
+            self.drop.add_module("extra", nn.Identity())
+        return self.two(h)
+
+
+class LeavesAWeight(LeavesAFlag):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_parameter("scale", nn.Parameter(torch.ones(()), requires_grad=False))
+
+    def forward(self, x: Tensor) -> Tensor:
+        other = nn.Parameter(x.detach().amax(), requires_grad=False)
+        h = torch.tanh(self.one(x)) * self.scale
+        if len(x) > 5:
+            self._parameters["scale"] = other
+        return self.two(h)
+
+
+@pytest.mark.parametrize("make", [LeavesAFlag, LeavesALayer, LeavesAWeight])
+def test_flags_layers_and_weights_are_put_back(make):
     (x, y), found = records(), []
     for first in (x, x[1:]):
-        model = LeavesAFlag()
+        model = make()
         summed(model, first, y[: len(first)])
         assert model.drop.training
+        assert not model.drop._modules
         found.append(summed(model, x[1:], y[1:]))
     assert torch.equal(*found)
+
+
+def test_plans_for_persons_and_for_records_are_of_one_model():
+    x, y = records()
+    learner = Learner(LargeBatches(), usual_loss)
+    weights, counts = learner.initial(), torch.full((10,), 2)
+    with pytest.raises(SettingError, match="the forward pass changes it"):  # noqa: PT012
+        learner.clipped_by_person(weights, x, y, PlainClip(CLIP), counts)
+        learner.private_losses(weights, x[1:], y[1:])
 
 
 def test_what_is_the_same_after_all_records_may_be_kept():
@@ -376,3 +481,46 @@ def test_nothing_of_a_record_is_in_the_released_model(tmp_path):
     assert not state["shown"].any()
     assert not state["_extra_state"].any()
     assert not result.model.stats["mean"].any()
+
+
+def hooked() -> nn.Module:
+    """Its hook keeps the mean of training batches in a closure, which no copy of a module copies."""
+    model, kept = Net(), {}
+
+    def before(module, args):
+        mean = args[0].detach().mean(0)
+        if module.training:
+            kept["mean"] = mean
+        elif "mean" in kept:
+            return (args[0] - kept["mean"],)
+        return None
+
+    model.register_forward_pre_hook(before)
+    return model
+
+
+@pytest.mark.parametrize("use", ["judge", "released"])
+def test_what_copies_share_is_compared(use):
+    x, y = records()
+    learner = Learner(hooked(), usual_loss)
+    weights = learner.initial()
+    learner.clipped(weights, x, y, PlainClip(CLIP))
+    with pytest.raises(SettingError, match="the forward pass changes it"):
+        learner.judge(weights, x, y) if use == "judge" else learner.released(weights)
+
+
+def test_a_model_that_cannot_be_copied_is_refused_in_one_line():
+    model = Net()
+    model.lock = threading.Lock()
+    with pytest.raises(SettingError, match="model = 'Net': cannot be copied"):
+        Learner(model, usual_loss)
+
+
+def test_old_weight_norm_is_copied_and_trained():
+    x, y = records()
+    model = Net()
+    nn.utils.weight_norm(model.one)
+    learner = Learner(model, usual_loss)
+    weights = learner.initial()
+    learner.clipped(weights, x, y, PlainClip(CLIP))
+    assert torch.isfinite(learner.judge(weights, x, y)[0]).all()

@@ -14,7 +14,7 @@ from torch.autograd.graph import Node, disable_saved_tensors_hooks
 
 from fedfdp.core.trees import Inputs, call, parts_of
 from fedfdp.privacy.clipping.contributions import Contribution
-from fedfdp.privacy.clipping.draws import Draws
+from fedfdp.privacy.clipping.draws import SEEDED, Draws
 from fedfdp.privacy.clipping.inlined import has_own_backward, inlined
 from fedfdp.privacy.clipping.job import Job, one_loss_per_record
 from fedfdp.privacy.clipping.layers.kept import Kept
@@ -114,6 +114,8 @@ def taped(job: Job, x: Inputs, y: Tensor, watch: Watcher, *, channels_last: bool
         losses = one_loss_per_record(job.loss_fn(call(job.model, x), y), batch)
     if tape.ended is not None:
         raise tape.ended
+    if draws is not None and not draws.left_alone:
+        raise UnsupportedError(SEEDED)
     return losses, tape
 
 

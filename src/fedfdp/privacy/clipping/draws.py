@@ -1,47 +1,49 @@
-"""Random numbers of a pass: drawn as torch would, under a seed that the model must leave alone.
+"""Random numbers of a pass: drawn by torch, from a state that nothing but the calls that draw may change.
 
 A model that sets a seed itself draws the same in every pass, by a record's place in the batch: without the first
 record, all others would have other draws.
 """
 
-import secrets
-
 import torch
 from torch import Generator, Tensor
 
+SEEDED = "it sets a seed, and draws by the places of records in the batch"
+
 
 class Draws:
-    """Within it the seed that torch shows is a number of this pass's own; what is drawn does not depend on it."""
+    """Compares the state of torch's generators with what the calls that were seen have left."""
 
     def __init__(self, device: torch.device) -> None:
-        self._there: list[Generator] = []  # on a graphics processor the seed is all there is: it is only compared
+        self._generators = [torch.default_generator]
         if device.type == "cuda":
             number = torch.cuda.current_device() if device.index is None else device.index
-            self._there = [torch.cuda.default_generators[number]]
-        self._seeds: list[int] = []
-        self._before = torch.zeros(0)
+            self._generators.append(torch.cuda.default_generators[number])
+        self._first: list[Tensor] = []
+        self._seen: list[Tensor] = []
+        self.left_alone = True  # known when the pass is over
 
     def __enter__(self) -> "Draws":
-        self._before = _seed_shown(torch.frombuffer(bytearray(secrets.token_bytes(8)), dtype=torch.uint8))
-        self._seeds = [own.initial_seed() for own in (torch.default_generator, *self._there)]
+        self._first = self._seen = self._states()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        _seed_shown(self._before)
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        """A pass that ended early, or has set a state, leaves that from before it: the next one draws from it."""
+        self.left_alone = self.untouched
+        if kind is not None or not self.left_alone:
+            for generator, state in zip(self._generators, self._first, strict=True):
+                generator.set_state(state)
 
     @property
     def untouched(self) -> bool:
-        """Whether the seeds are still those of this pass."""
-        return self._seeds == [own.initial_seed() for own in (torch.default_generator, *self._there)]
+        """Whether nothing has changed the state but calls that were seen."""
+        return all(map(torch.equal, self._states(), self._seen))
 
+    def drawn(self) -> None:
+        """After a call that draws."""
+        self._seen = self._states()
 
-def _seed_shown(seed: Tensor) -> Tensor:
-    """Has the generator show another seed, its state's first eight bytes, and go on drawing as it was; the old one."""
-    state = torch.default_generator.get_state()
-    before = state[:8].clone()
-    state[:8] = seed
-    torch.default_generator.set_state(state)
-    return before
+    def _states(self) -> list[Tensor]:
+        return [generator.get_state() for generator in self._generators]
 
 
 def has_generator(value: object) -> bool:

@@ -42,6 +42,21 @@ class Job:
         return {id(parameter): name for name, parameter in self.params.items()}
 
 
+class Together(nn.Module):
+    """A model that takes all records of a person as one input, (persons, records of each, …).
+
+    It is examined for every number of records that a person has.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *given: Tensor, **named: Tensor) -> object:
+        flat = {name: x.flatten(0, 1) for name, x in named.items()}
+        return self.model(*[x.flatten(0, 1) for x in given], **flat)
+
+
 def one_loss_per_record(losses: Tensor, batch: int) -> Tensor:
     """The losses, if there is one for each record."""
     if losses.shape != (batch,):

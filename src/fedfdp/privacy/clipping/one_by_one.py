@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from fedfdp.core.errors import SettingError
 from fedfdp.core.trees import Inputs, arguments_of, call, like, parts_of
 from fedfdp.privacy.clipping.contributions import Contribution, Stored
-from fedfdp.privacy.clipping.draws import Draws, has_generator
+from fedfdp.privacy.clipping.draws import SEEDED, Draws, has_generator
 from fedfdp.privacy.clipping.job import Job, one_loss_per_record
 from fedfdp.privacy.clipping.proof.calls import Arguments, Function, Keywords, name_of
 from fedfdp.privacy.clipping.proof.functions import METADATA, UNWRITTEN
@@ -61,12 +61,14 @@ class Clean(TorchFunctionMode):
         if self._vectorised and torch._C._len_torch_dispatch_stack() != self._below:
             raise RuntimeError("a mode below torch's functions is given all records")
         if self._vectorised and (has_generator((args, kwargs)) or not self._vectorised.untouched):
-            raise RuntimeError(f"{name}: it draws by the places of records in the batch")
+            raise RuntimeError(SEEDED)
         if self._vectorised and name in _INTO_MEMORY:
             raise RuntimeError(f"{name} reaches past the record")
         if self._vectorised and (name.startswith("torch._ops.") or _has_a_rule(args)):
             raise RuntimeError(f"{name} is vectorised by a rule of its own")
         result = func(*args, **(kwargs or {}))
+        if self._vectorised:
+            self._vectorised.drawn()
         if self._vectorised and name not in METADATA and name != "__iter__" and not _only_tensors(result):
             raise RuntimeError(f"{name} makes something else of a record than a tensor")
         return result.zero_() if name in UNWRITTEN and isinstance(result, Tensor) else result
@@ -105,12 +107,15 @@ def vmap_pass(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> tup
 
     weights = {name: parameter.detach() for name, parameter in job.params.items()}
     each = vmap(grad_and_value(loss), in_dims=(None, 0, 0), randomness="different")
-    with Unchanged(job, state) as kept, Draws(x.device) as draws:
-        with changes_undone(job.layers), warnings.catch_warnings(), Clean(vectorised=draws):
+    draws = Draws(x.device)
+    with Unchanged(job, state) as kept:
+        with changes_undone(job.layers), warnings.catch_warnings(), draws, Clean(vectorised=draws):
             # vmap runs operations without a batched form in a loop. `plan.py` has logged that this model is slower.
             warnings.filterwarnings("ignore", message="There is a performance drop")
             grads, losses = each(weights, parts_of(x.detach().clone()), y.clone())
         kept.check()
+    if not draws.left_alone:
+        raise RuntimeError(SEEDED)
     return losses.detach(), [Stored(name, rows.detach()) for name, rows in grads.items()]
 
 

@@ -7,24 +7,12 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedfdp.core.trees import Inputs
 from fedfdp.privacy.clipping.bounded import Wanted
-from fedfdp.privacy.clipping.job import LossFn, one_loss_per_record
+from fedfdp.privacy.clipping.job import LossFn, Together, one_loss_per_record
 from fedfdp.privacy.clipping.kernel import ClippedSum, clipped_sum
-
-
-class Together(nn.Module):
-    """A model that takes all records of a person as one input, (persons, records of each, …)."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, *given: Tensor, **named: Tensor) -> object:
-        flat = {name: x.flatten(0, 1) for name, x in named.items()}
-        return self.model(*[x.flatten(0, 1) for x in given], **flat)
 
 
 def clipped_by_person(

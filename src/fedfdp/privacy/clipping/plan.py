@@ -22,7 +22,7 @@ from fedfdp.native.allocator import give_back
 from fedfdp.privacy.clipping.agreement import Reference
 from fedfdp.privacy.clipping.by_rules import Proven, measured_pass, proven_pass
 from fedfdp.privacy.clipping.deterministic import Deterministic
-from fedfdp.privacy.clipping.job import Job, LossFn
+from fedfdp.privacy.clipping.job import Job, LossFn, Together
 from fedfdp.privacy.clipping.made_up import made_up, made_up_weights, records_for
 from fedfdp.privacy.clipping.modules import named_layers
 from fedfdp.privacy.clipping.one_by_one import Clean, vmap_pass
@@ -67,7 +67,8 @@ def plan_for(job: Job, x: Inputs, y: Tensor) -> Plan:
         with _draws_unchanged(x.device), _weights_unchanged(job.model):
             state = state_of(job)
             plan, certain = examine(job, x, y, state)
-        _states[job.model] = (loss, _layers(job), plan.state or {})
+        inner = _inner(job)
+        _states[inner.model] = (loss, _layers(inner), state_of(inner))
         give_back()  # the first step would otherwise come on top of it, where its memory is in other pieces
         if not certain:  # a gradient was not finite: this plan is not kept
             return plan
@@ -82,12 +83,18 @@ def plan_for(job: Job, x: Inputs, y: Tensor) -> Plan:
 
 def _require_kept_nothing(job: Job, loss: object) -> None:
     """Raises if the model holds something else than after its last plan: a new one would take it for a constant."""
+    job = _inner(job)
     last, layers, state = _states.get(job.model, (loss, [], {}))
     if layers != _layers(job):  # its owner has put it together anew: a pass leaves its layers as they are
         return
     for place in changed_places(job, state):
         if not place.endswith(".training") and (place != LOSS or last == loss):
             raise refusal(place)
+
+
+def _inner(job: Job) -> Job:
+    """The same for the model whose records are taken together by person: its own plans and theirs are of one model."""
+    return Job(job.model.model, job.loss_fn, job.params) if isinstance(job.model, Together) else job
 
 
 def _layers(job: Job) -> list[int]:
@@ -191,7 +198,7 @@ def _state_after(job: Job, x: Inputs, y: Tensor, proven: Proven) -> State:
     with suppress(Exception):  # other records may take another way through the model
         measured_pass(job, *made_up(x, y, shares=True, seed=1), proven)
     for place in changed_places(job, state):
-        if outlives(place):
+        if outlives(place) or isinstance(job.model, Together):  # the next person may need another plan
             raise refusal(place)
     return state_of(job)
 

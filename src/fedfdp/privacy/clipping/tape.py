@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
-from fedfdp.privacy.clipping.draws import Draws
+from fedfdp.privacy.clipping.draws import SEEDED, Draws
 from fedfdp.privacy.clipping.layers.in_steps import IN_STEPS, WITH_WEIGHTS
 from fedfdp.privacy.clipping.layers.kept import Kept, Retried, Spread, spread
 from fedfdp.privacy.clipping.layers.rule import Meet, Rule
-from fedfdp.privacy.clipping.proof.calls import ExpectedCall, Function, UnsupportedError, name_of, tensors_in
+from fedfdp.privacy.clipping.proof.calls import KNOWN, ExpectedCall, Function, UnsupportedError, name_of, tensors_in
 from fedfdp.privacy.clipping.proof.functions import PARTLY_WRITTEN, POINTWISE, UNREPEATABLE, drops, kind_of
 from fedfdp.privacy.clipping.proof.places import Meeting, Place, Reference, Rows
 from fedfdp.privacy.clipping.proof.steps import LOOKED_UP
@@ -71,13 +71,15 @@ class Tape(TorchFunctionMode):
             raise
 
     def _call(self, func: Function, args: Args, kwargs: Kwargs) -> object:
+        if type(func) not in KNOWN:  # such as one that says it equals another
+            raise UnsupportedError(f"a function of the class {type(func).__name__} is not known")
         kind = kind_of(func)
         if kind.metadata:
             return func(*args, **kwargs)
         if torch._C._len_torch_dispatch_stack() != self._below:
             raise UnsupportedError("a mode below torch's functions changes what they do")
-        if self._draws is not None and not self._draws.untouched:
-            raise UnsupportedError("it sets a seed, and draws by the places of records in the batch")
+        if kind.draws and self._draws is not None and not self._draws.untouched:
+            raise UnsupportedError(SEEDED)
         if kind.apart and (found := self._in_steps(func, kind.name, args, kwargs)) is not NotImplemented:
             return found
         watch = self._watch
@@ -100,6 +102,8 @@ class Tape(TorchFunctionMode):
             result = _viewed(*args, **kwargs)
         else:
             result = func(*args, **kwargs)
+        if kind.draws and self._draws is not None:
+            self._draws.drawn()
         if kind.unwritten and isinstance(result, Tensor):
             result.zero_()  # whatever was in that memory before, other records included
         if kind.unchanged and args and isinstance(result, Tensor) and _alike(args[0], result):

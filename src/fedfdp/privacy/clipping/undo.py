@@ -39,13 +39,16 @@ class Lies(NamedTuple):
 def changes_undone(layers: Layers, *, modules: bool = True) -> Iterator[None]:
     """Within it buffers, tensors and numbers of the layers may change; afterwards they are as before.
 
-    With `modules`, so are the layers within a layer. Containers and flags stay as the pass leaves them, but for the one
-    that says whether a layer is in training: by it a pass could begin another one, examined with what it left.
+    So are its parameters, as objects, and with `modules` the layers within a layer. Containers and flags stay as the
+    pass leaves them, but for the one that says whether a layer is in training: by it a pass could begin another one,
+    examined with what it left.
     """
     places: list[dict[str, Any]] = [place for _, layer in layers for place in (vars(layer), layer._buffers)]
-    if modules:
-        places += [layer._modules for _, layer in layers if layer._modules]
     kept = [(place, place.copy()) for place in places]
+    parts: list[dict[str, Any]] = [layer._parameters for _, layer in layers]
+    if modules:
+        parts += [layer._modules for _, layer in layers]
+    held = [(place, place.copy()) for place in parts]  # as objects: state.py compares the numbers of parameters
     unknown = [value for _, values in kept for value in values.values() if type(value) not in _NEVER_A_TENSOR]
     tensors = [(t, t.data, t.clone(), Lies.of(t)) for t in unknown if isinstance(t, Tensor)]
     try:
@@ -58,7 +61,7 @@ def changes_undone(layers: Layers, *, modules: bool = True) -> Iterator[None]:
                 tensor.requires_grad_(as_before.requires_grad)
             if not torch.equal(bits(tensor.data), bits(copy)):
                 tensor.detach().copy_(copy)
-        for place, values in kept:
+        for place, values in (*kept, *held):
             if place.keys() != values.keys() or any(map(is_not, place.values(), values.values())):
                 _put_back(place, values)
 

@@ -26,6 +26,8 @@ _COMPILED = (
     *(torch._ops.OpOverload, torch._ops.OpOverloadPacket),
 )
 
+KNOWN = frozenset({*_COMPILED, types.FunctionType})  # what functions of torch's are
+
 SIZES_KEPT = 256  # batch sizes for which the expected calls are kept
 
 

@@ -44,7 +44,7 @@ class Follower(Watcher):
         if self._next >= len(self._calls):
             raise OtherPassError(f"{name_of(func)} is called beyond what was examined")
         call = self._calls[self._next]
-        if call.func != func or call.key != key:
+        if call.func != func or call.key != key:  # functions of the classes in KNOWN alone come here
             raise OtherPassError(f"{name_of(func)} is called otherwise than when it was examined")
         if call.graded != torch.is_grad_enabled():
             raise OtherPassError(f"{name_of(func)} has gradients where it had none, or the other way round")

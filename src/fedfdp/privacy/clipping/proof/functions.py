@@ -140,6 +140,7 @@ ELEMENTWISE = frozenset(f"{name}{end}" for name in _named(_POINTWISE + _DRAWN) f
 CREATED = _named(_CREATED)
 # They go through time, where large numbers make rounding grow: a trial has numbers of usual size, and no ε to find.
 THROUGH_TIME = _named("gru lstm rnn_relu rnn_tanh")
+ATTENTION = "scaled_dot_product_attention"
 # Done again they would give other numbers.
 UNREPEATABLE = _named(_DRAWN)
 
@@ -157,7 +158,7 @@ PICKED = _named("__getitem__ chunk index_select narrow select split squeeze unbi
 
 def drops(name: str, args: Arguments, kwargs: Keywords) -> bool:
     """Whether attention drops some of its scores by chance."""
-    if name != "scaled_dot_product_attention":
+    if name != ATTENTION:
         return False
     return bool(args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0))
 
@@ -183,6 +184,7 @@ class Kind:
     foreign: bool
     unwritten: bool
     unchanged: bool
+    draws: bool  # it may draw random numbers
 
 
 @cache
@@ -190,5 +192,6 @@ def kind_of(func: Function) -> Kind:
     """The lists that a function is in: a pass asks it of every call, and its name decides once for all."""
     name = name_of(func)
     apart = func in IN_STEPS or func in WITH_WEIGHTS or name in PARTLY_WRITTEN
-    lists = (name in METADATA, apart, name in FOREIGN, name in UNWRITTEN, name in UNCHANGED)
+    chance = name.removesuffix("_") in UNREPEATABLE or name in THROUGH_TIME or name == ATTENTION
+    lists = (name in METADATA, apart, name in FOREIGN, name in UNWRITTEN, name in UNCHANGED, chance)
     return Kind(name, not any(lists) and func is not Tensor.view, *lists)
