@@ -118,10 +118,12 @@ class Learner:
 
     def _check_others(self) -> None:
         """Raises if private training has left something where the other modules find it, as in a closure of a hook."""
-        held, self._held = self._held, None
-        for other, state in zip(self._others(), held or (), strict=False):
+        if self._held is None:
+            return
+        for other, state in zip(self._others(), self._held, strict=True):
             for place in changed_places(other, state):
-                raise refusal(place)
+                raise refusal(place)  # and again when it is asked again
+        self._held = None
 
     def released(self, weights: Weights) -> nn.Module:
         """A module that has seen no record, with these weights, in evaluation mode: what may be handed out."""
