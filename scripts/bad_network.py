@@ -45,6 +45,7 @@ class Network:
     cut: set[str] = field(default_factory=set)
     passed: int = 0
     lost: int = 0
+    broken: str = ""  # why no packet passes any more
     _ends: dict[str, int] = field(default_factory=dict)  # by address
     _places: list[str] = field(default_factory=list)
     _ended: threading.Event = field(default_factory=threading.Event)
@@ -82,7 +83,11 @@ class Network:
             pause = min(max(waiting[0][0] - now, 0.0), 0.05) if waiting else 0.05
             ready, _, _ = select.select(list(self._ends.values()), [], [], pause)
             for end in ready:
-                packet = os.read(end, 2048)
+                try:
+                    packet = os.read(end, 2048)
+                except OSError as error:  # its namespace is gone
+                    self.broken = str(error)
+                    return
                 if chance.random() < self.loss:
                     self.lost += 1
                     continue

@@ -141,6 +141,8 @@ class Soak:
         while time.monotonic() < end:
             if not self.server.alive and (self.out / "run" / "summary.json").exists():  # also if it was killed then
                 return True
+            if self.network.broken:
+                sys.exit(f"the network is gone ({self.network.broken}): is another soak on this machine?")
             now = time.monotonic()
             for node in self.nodes:
                 if not node.alive and now >= node.back:
