@@ -10,6 +10,7 @@ from sklearn.datasets import load_digits
 
 import fedfdp as library
 from fedfdp.data import load
+from fedfdp.runs.predict import predict
 
 QUICK = ("--set", "rounds=2", "--set", "data.fraction=0.2", "--set", "model.name=linear")
 
@@ -79,3 +80,58 @@ def test_bad_input_is_one_line_and_exit_code_2(fedfdp, run, tmp_path):
     code, _, err = fedfdp("export", run)
     assert code == 2
     assert "is not finished; continue it with: fedfdp run --resume mine" in err
+
+
+MINE = """import torch
+import fedfdp
+
+def never(output, y):
+    return output.new_full((len(y),), torch.nan)
+
+COUNTS = fedfdp.Task("counts", lambda o, y: o.exp() - y.reshape(len(y)) * o, never, targets="numbers", single=True)
+FIRST = fedfdp.Task("first", lambda o, y: o.flatten(1).mean(1), never, targets="places", axis=1)
+
+class Log(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(2, 1)
+
+    def forward(self, x):
+        return super().forward(x)[:, 0]
+"""
+
+
+def test_a_task_of_ones_own_by_its_path_or_as_it_is(fedfdp, tmp_path, monkeypatch):
+    (tmp_path / "tasks_here.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    x = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+    y = np.exp(x[:, 0])
+    np.savez("all.npz", x=x, y=y, who=np.array(["a", "b"])[np.arange(40) % 2])
+    np.savez("new.npz", x=x[:3])
+    data = '[data]\nsource = "all.npz"\nholder = "who"\ntask = "tasks_here:COUNTS"\n'
+    rest = '[model]\nname = "tasks_here:Log"\n[algorithm]\nname = "fedavg"\nlr = 0.1\n'
+    (tmp_path / "run.toml").write_text(f"rounds = 1\n{data}{rest}")
+    code, _, err = fedfdp("run", "run.toml", "--out", "toml")
+    assert code == 0, err
+    import tasks_here as mine
+
+    for name, task in (("path", "tasks_here:COUNTS"), ("object", mine.COUNTS)):
+        clients = library.Federation.from_clients({"a": (x, y), "b": (x, y)}, task=task)
+        library.train(mine.Log(), clients, algorithm=library.FedAvg(lr=0.1), rounds=1, out=name)
+    for name, model in (
+        ("toml", ()),
+        ("path", ("--model", "tasks_here:Log")),
+        ("object", ("--model", "tasks_here:Log")),
+    ):
+        net = library.load(name, mine.Log() if model else None)
+        code, out, err = fedfdp("predict", name, "new.npz", *model)
+        assert code == 0, err
+        found = [float(row["value"]) for row in csv.DictReader(out.splitlines())]
+        assert found == pytest.approx((x[:3] @ net.weight[0].detach().numpy() + net.bias.item()).tolist(), rel=1e-5)
+        code, _, err = fedfdp("export", name, "--out", "net.pt2", *model)
+        assert code == 0, err
+    # Classes of places, along another dimension than the usual one: the likeliest of two in each of three places.
+    places = library.Federation.from_clients({"a": (x, np.zeros((40, 3), dtype=int))}, classes=2, task=mine.FIRST)
+    net = torch.nn.Sequential(torch.nn.Linear(2, 6), torch.nn.Unflatten(1, (2, 3)))
+    made = library.train(net, places, algorithm=library.FedAvg(lr=0.1), rounds=1, out="places").model
+    expected = made(torch.from_numpy(x[:3])).argmax(1)
+    assert predict("places", "new.npz", net).columns["classes"] == [" ".join(map(str, r.tolist())) for r in expected]

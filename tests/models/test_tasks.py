@@ -159,8 +159,12 @@ def test_own_tasks():
     assert fedfdp.train(nn.Linear(3, 1), federation, algorithm=method, privacy=PRIVATE, rounds=1).summary["rounds"] == 1
     with pytest.raises(SettingError, match="did you mean 'language'"):
         find_task("langage")
-    with pytest.raises(SettingError, match=r"is a function, not a fedfdp.Task"):
-        find_task("fedfdp.models.losses:squared_error")
+    mine = "package.module:TASK, a fedfdp.Task of yours"
+    for given, kind in (("fedfdp.models.losses:squared_error", "function"), ("math:pi", "float"), (3, "int")):
+        with pytest.raises(SettingError) as error:
+            fedfdp.Federation.from_clients({"a": (x, x)}, task=given)
+        known = "known: classification, language, multi-label, regression, segmentation, tokens"
+        assert str(error.value) == f"task = {given!r}: of type {kind}, not a fedfdp.Task; {known}; or {mine}"
 
 
 def test_what_does_not_fit_is_refused():

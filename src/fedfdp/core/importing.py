@@ -6,8 +6,11 @@ from typing import Any
 from fedfdp.core.errors import SettingError, require
 
 
-def imported(path: str, setting: str, what: str = "function") -> Any:
-    """The class or function at `package.module:name`; a SettingError names the setting if there is none."""
+def imported(path: str, setting: str, what: str = "function", *, called: bool = True) -> Any:
+    """What is at `package.module:name`; a SettingError names the setting if there is none.
+
+    `called`: it must be a class or a function; otherwise whoever asks sees whether it is what it should be.
+    """
     form = f"give package.module:{what}"
     require(":" in path, setting, path, f"not a {what.lower()}", form)
     module, _, name = path.partition(":")
@@ -15,5 +18,5 @@ def imported(path: str, setting: str, what: str = "function") -> Any:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise SettingError(setting, path, f"cannot be imported: {error}", "check PYTHONPATH") from None
-    require(callable(found), setting, path, f"not a {what.lower()}", form)
+    require(callable(found) or not called, setting, path, f"not a {what.lower()}", form)
     return found

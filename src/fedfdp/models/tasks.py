@@ -48,6 +48,14 @@ class Task:
         """Whether a record has one class, or numbers: then metrics of all answers exist."""
         return self.targets in ("class", "numbers")
 
+    @property
+    def kept(self) -> dict[str, str | int | bool]:
+        """What a run keeps of it: its name, and of one that is not in `TASKS` all that predictions need."""
+        own = (
+            {} if TASKS.get(self.name) is self else {"targets": self.targets, "axis": self.axis, "single": self.single}
+        )
+        return {"name": self.name, **own}
+
     def outputs(self, classes: int | None, shape: tuple[int, ...]) -> int:
         """How many values a model gives for a record, or for each of its places; `shape` is that of its targets."""
         if self.targets in ("numbers", "labels") or classes is None:
@@ -140,13 +148,14 @@ def task_for(classes: int | None) -> Task:
 
 def find_task(task: "str | Task", setting: str = "task") -> Task:
     """A task by its name, by import path, or as it is."""
-    if isinstance(task, Task):
-        return task
-    if ":" in task:
-        found = imported(task, setting, "TASK")
-        if not isinstance(found, Task):
-            raise SettingError(setting, task, f"is a {type(found).__name__}, not a fedfdp.Task")
-        return found
-    if task not in TASKS:
-        raise SettingError(setting, task, nearest(task, TASKS), "or package.module:TASK, a fedfdp.Task of yours")
-    return TASKS[task]
+    fix = "or package.module:TASK, a fedfdp.Task of yours"
+    if isinstance(task, str) and ":" not in task:
+        if task not in TASKS:
+            raise SettingError(setting, task, nearest(task, TASKS), fix)
+        return TASKS[task]
+    found: object = imported(task, setting, "TASK", called=False) if isinstance(task, str) else task
+    if not isinstance(found, Task):
+        raise SettingError(
+            setting, task, f"of type {type(found).__name__}, not a fedfdp.Task; {nearest('', TASKS)}", fix
+        )
+    return found

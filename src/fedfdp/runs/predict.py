@@ -18,10 +18,9 @@ from fedfdp.core.errors import DataError, SettingError
 from fedfdp.core.trees import Form, Inputs, Leaf, call, grown, is_plain, like, parts_of
 from fedfdp.data.predictions import Meaning, meaning, read_inputs
 from fedfdp.models.outputs import unwrapped
-from fedfdp.models.tasks import find_task, task_for
 from fedfdp.runs import config as configs
 from fedfdp.runs.folder import RunFolder
-from fedfdp.runs.released import Task, form_in, load, task_of
+from fedfdp.runs.released import Task, aim_of, form_in, load, task_of
 
 BATCH = 1024
 
@@ -62,8 +61,7 @@ def predict(
     folder = RunFolder.find(Path(run))
     task, net = task_of(folder), load(run, model, holder=holder)
     x, means = records_of(folder, Path(file), task, ignore)
-    aim = find_task(task["name"]) if "name" in task else task_for(task["classes"])
-    entry = task.get("output")
+    aim, entry = aim_of(task), task.get("output")
     with torch.inference_mode():
         rows = torch.split(torch.arange(len(x)), BATCH) if len(x) else ()
         parts = [aim.answers(unwrapped(call(net, x[part]), entry)) for part in rows]

@@ -3,6 +3,7 @@
 It reads weights only, and whatever is done with them costs no privacy.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
@@ -15,8 +16,8 @@ from fedfdp.core.settings import parse
 from fedfdp.core.trees import Form, Leaf
 from fedfdp.features import Features, as_map, shape_after, whole
 from fedfdp.features.mapped import digest_of
-from fedfdp.models import Model, build
-from fedfdp.models.tasks import find_task, task_for
+from fedfdp.models import Model, build, tasks
+from fedfdp.models.tasks import Targets, find_task, task_for
 from fedfdp.runs.folder import MODEL, RunFolder
 
 SUFFIXES = (".safetensors", ".pt", ".pt2", ".onnx")
@@ -33,6 +34,9 @@ class Task(TypedDict):
     tokens: bool  # whether records are token numbers
     inputs: NotRequired[list[tuple[str, list[int], str]]]  # of records with several: name, shape and kind of each
     name: NotRequired[str]  # of the task, where it is neither one class nor numbers
+    targets: NotRequired[Targets]  # of a task of the user's own, as axis and single: see `models.tasks.Task`
+    axis: NotRequired[int]
+    single: NotRequired[bool]
     output: NotRequired[str]  # the entry of what the model gives that counts
 
 
@@ -68,9 +72,8 @@ def load(
             )
         wanted = parse(Model, section, "model")
         inner = shape if front is None else shape_after(front, shape)
-        aim = find_task(task["name"]) if "name" in task else task_for(task["classes"])
         width = (wanted.widths or {}).get(holder or "", 1.0)
-        model = wanted.build(input_shape=inner, outputs=task["outputs"], seed=0, width=width, task=aim)
+        model = wanted.build(input_shape=inner, outputs=task["outputs"], seed=0, width=width, task=aim_of(task))
     try:
         model.load_state_dict(read_weights(folder.path / MODEL if holder is None else _own_file(folder, holder)))
     except RuntimeError as error:
@@ -120,6 +123,14 @@ def task_of(folder: RunFolder) -> Task:
     if task is None:
         raise RunError(f"{folder.path} was made by an earlier version, which did not note what its model takes")
     return task
+
+
+def aim_of(task: Task) -> tasks.Task:
+    """What the run's model was trained for. A task of the user's own is not imported: its loss is not asked for."""
+    usual = task_for(task["classes"])
+    if "targets" in task:
+        return replace(usual, name=task["name"], targets=task["targets"], axis=task["axis"], single=task["single"])
+    return find_task(task["name"]) if "name" in task else usual
 
 
 def _own_file(folder: RunFolder, holder: str) -> Path:

@@ -281,7 +281,7 @@ class Session:
                 "outputs": members.outputs,
                 "tokens": members.tokens,
                 **({} if is_plain(members.form) else {"inputs": [list(leaf) for leaf in members.form]}),
-                **({} if members.task is task_for(members.classes) else {"name": members.task.name}),
+                **({} if members.task is task_for(members.classes) else members.task.kept),
                 **({} if self.learner.output is None else {"output": self.learner.output}),
             },
             "metric": self.trainer.evaluator.performance.name,
