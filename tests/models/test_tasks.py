@@ -33,7 +33,7 @@ def test_tokens_by_hand():
     output[0, 0, 1] = math.log(3)
     # ln(4/3) and ln(2) over the two tokens that count; nothing counts in the second record
     assert task.loss(output, y).tolist() == pytest.approx([(math.log(4 / 3) + UNSURE) / 2, 0.0])
-    assert task.right(output, y).tolist() == [1.0, 0.0]
+    assert task.right(output, y).tolist() == pytest.approx([1.0, math.nan], nan_ok=True)
     assert task.fits((2, 3, 4), 4)
     assert not task.fits((2, 4), 4)
 
@@ -182,5 +182,55 @@ def test_what_does_not_fit_is_refused():
     federation = fedfdp.Federation.from_clients({"a": (x, places)}, task="tokens", classes=3)
     with pytest.raises(SettingError, match=r"expected \(records, …, 3\) for that many classes of a token"):
         fedfdp.train(nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(20, 3)), federation, rounds=1)
+    with pytest.raises(DataError) as error:
+        fedfdp.Federation.from_clients({"a": (x[:, :1], places[:, :1])}, task="language", classes=3)
+    allowed = "language tells each place by those before it, and needs 2 or more"
+    assert str(error.value) == f"records of length 1; {allowed}: make the length of records, or of a text, larger"
+    assert fedfdp.Federation.from_clients({"a": (x[:, :1], places[:, :1])}, task="tokens", classes=3).outputs == 3
     with pytest.raises(SettingError, match="only for the task that has it"):
         fedfdp.train(Words(3), federation, rounds=1, metric="perplexity")
+
+
+class Given(nn.Module):
+    """Answers with what it was given; its one weight changes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        return x + 0 * self.weight
+
+
+def _judged(task, by_client, classes=2):
+    """The measures of answers that are given, each client's on all of its records: (outputs, targets)."""
+    clients = {name: (x, y, x, y) for name, (x, y) in by_client.items()}
+    federation = fedfdp.Federation.from_clients(clients, task=task, classes=classes)
+    return fedfdp.train(Given(), federation, algorithm=fedfdp.FedAvg(lr=1.0), rounds=1)
+
+
+def test_texts_in_which_nothing_is_told_are_left_out():
+    y = torch.tensor([[0, 1, 0, 1], [1, 0, -100, -100], [1, -100, -100, -100]])  # 3, 1 and 0 tokens are told
+    x = torch.zeros(3, 4, 2)
+    x[0, :3, 1] = math.log(3)  # says 1, with 3/4: right, wrong, right; the second record has 1/2 and says 0
+    first, second = (2 * math.log(4 / 3) + math.log(4)) / 3, math.log(2)
+    found = _judged("language", {"a": (x, y), "b": (x[:1], y[:1]), "none": (x[2:], y[2:])})
+    summary, by_client = found.summary, found.history[-1]["clients"]
+    assert by_client["loss"] == pytest.approx([(first + second) / 2, first, None])
+    assert by_client["accuracy"] == pytest.approx([(2 / 3 + 1) / 2, 2 / 3, None])
+    each = [(3 * first + second) / 4, first]  # per token
+    assert by_client["perplexity"] == pytest.approx([*np.exp(each), None])
+    # Losses by training records, 3 and 1 of them; accuracy over the three records in which something is told.
+    assert summary["loss"] == pytest.approx((3 * (first + second) / 2 + first) / 4)
+    assert summary["perplexity"] == pytest.approx(math.exp((3 * each[0] + each[1]) / 4))
+    assert summary["accuracy"] == pytest.approx((2 / 3 + 1 + 2 / 3) / 3)
+
+
+def test_a_holder_where_no_pixel_counts_is_left_out():
+    y = torch.tensor([[[0, 1], [1, -100]]] * 2)
+    x = torch.zeros(2, 2, 2, 2)
+    x[:, 1] = 1.0  # says 1 everywhere: right at two of three, which is an overlap of 0 and 2/3
+    none = torch.full_like(y, -100)
+    summary = _judged("segmentation", {"some": (x, y), "none": (x, none)}).summary
+    assert (summary["accuracy"], summary["iou"]) == pytest.approx((2 / 3, 1 / 3))
+    assert (summary["worst_accuracy"], summary["psi"]) == pytest.approx((2 / 3, 0.0))

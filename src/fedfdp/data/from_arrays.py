@@ -152,6 +152,9 @@ def check_records(
         raise DataError(f"{len(x)} records in x, {len(y)} in y")
     if classes is not None and task.targets != "labels" and (y.is_floating_point() or y.is_complex()):
         raise DataError(f"y is {_name(y)}; {classes} classes need whole numbers 0 to {classes - 1}")
+    if task.targets == "places" and y.shape[1] <= task.first:
+        allowed = f"{task.name} tells each place by those before it, and needs {task.first + 1} or more"
+        raise DataError(f"records of length {y.shape[1]}; {allowed}: make the length of records, or of a text, larger")
     for what, values in (*(("x", part) for part in parts_of(x)), ("y", y)):
         # If any value is NaN or infinite, the smallest or the largest is: one pass, no copy.
         if values.is_floating_point() and values.numel() and not torch.stack(torch.aminmax(values)).isfinite().all():

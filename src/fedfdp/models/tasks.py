@@ -41,7 +41,8 @@ class Task:
     targets: Targets = "class"  # of a record: one class, numbers, labels that are 0 or 1, or a class at every place
     axis: int = -1  # where there is a class at every place: the dimension of the outputs with a value for each class
     of_answers: Mapping[str, OfAnswers] = field(default_factory=dict)  # metrics of a client's answers and targets
-    of_loss: Mapping[str, Callable[[float], float]] = field(default_factory=dict)  # metrics of a client's mean loss
+    of_loss: Mapping[str, Callable[[float], float]] = field(default_factory=dict)  # … of its mean loss per place
+    first: int = 0  # the first place that the model tells: 1 where each is told by those before it
 
     @property
     def usual(self) -> bool:
@@ -61,6 +62,12 @@ class Task:
         if self.targets in ("numbers", "labels") or classes is None:
             return math.prod(shape) or 1
         return classes
+
+    def places(self, y: Tensor) -> Tensor:
+        """How many places of each record count; a record that has no places counts as one."""
+        if self.targets != "places":
+            return torch.ones(len(y), dtype=torch.int64)
+        return (y[:, self.first :] != IGNORED).flatten(1).sum(1)
 
     def fits(self, shape: tuple[int, ...], outputs: int) -> bool:
         """Whether a model with so many outputs may give this shape for a batch."""
@@ -96,9 +103,9 @@ def _labels_right(output: Tensor, y: Tensor) -> Tensor:
 
 
 def _share_right(answers: Tensor, y: Tensor) -> Tensor:
-    """The share of a record's places that are right, of those that count; NaN becomes 0 where none does."""
+    """The share of a record's places that are right, of those that count; NaN where none does."""
     counts = y != IGNORED
-    return ((answers == y) & counts).flatten(1).sum(1) / counts.flatten(1).sum(1).clamp(min=1)
+    return ((answers == y) & counts).flatten(1).sum(1) / counts.flatten(1).sum(1)
 
 
 def _tokens_right(output: Tensor, y: Tensor) -> Tensor:
@@ -134,7 +141,7 @@ TASKS = {
         Task("multi-label", label_entropy, _labels_right, meaning="for that many labels", targets="labels"),
         Task("tokens", token_entropy, _tokens_right, meaning="for that many classes of a token", targets="places"),
         Task("language", next_token_entropy, _next_right, meaning="for that many words", targets="places",
-             of_loss={"perplexity": _perplexity}),
+             of_loss={"perplexity": _perplexity}, first=1),
         Task("segmentation", pixel_entropy, _pixels_right, meaning="for that many classes of a pixel",
              targets="places", axis=1, of_answers={"iou": intersection_over_union}),
     )

@@ -89,28 +89,30 @@ class LocalEvaluator:
         pool: Federation,
         names: Sequence[str],
     ) -> ClientResults:
-        """These records of a pool, which these clients hold."""
-        rows, records, owner = held.rows, held.counts, held.owner
-        loss = torch.zeros(len(names), dtype=torch.float64)
-        right = torch.zeros(len(names), dtype=torch.float64)
+        """These records of a pool, which these clients hold; those in which no place counts are left out."""
+        rows, owner, task = held.rows, held.owner, pool.task
+        sums = torch.zeros(5, len(names), dtype=torch.float64)
         functions = self._functions(pool)
         wanted = answers or bool(functions)
         outputs = []
         for part in torch.split(torch.arange(len(rows)), BATCH):
             x, y = inputs_at(pool.x, rows[part]), pool.y[rows[part]]
             losses, correct, output = learner.judge(weights, x, y)
-            loss.index_add_(0, owner[part], losses.double().cpu())
-            right.index_add_(0, owner[part], correct.double().cpu())
+            losses, correct, many = losses.double().cpu(), correct.double().cpu(), task.places(y).double()
+            for total, each in zip(sums, (many.clamp(max=1), losses, correct, many, losses * many), strict=True):
+                total.index_add_(0, owner[part], each.where(many > 0, 0.0))
             if wanted:
-                outputs.append(pool.task.answers(output).cpu())
+                outputs.append(task.answers(output).cpu())
+        records, loss, right, places, told = sums.numpy()
         with np.errstate(invalid="ignore"):
-            means = loss.numpy() / records, right.numpy() / records
+            means, of_places = (loss / records, right / records), told / places
         whole = torch.cat(outputs) if outputs else torch.empty(0, pool.outputs)
         measured = self._measured(functions, whole, held, pool, names)
-        for name, of_loss in pool.task.of_loss.items():
-            measured[name] = np.array([of_loss(value) for value in means[0]])
+        for name, of_loss in task.of_loss.items():
+            measured[name] = np.array([of_loss(value) for value in of_places.tolist()])
         kept = self._answers(whole, rows, owner, pool) if answers else None
-        return ClientResults(*means, records, self.shares, self.performance.name, measured, answers=kept)
+        counts = records.astype(np.int64)
+        return ClientResults(*means, counts, self.shares, self.performance.name, measured, answers=kept)
 
     def _answers(self, outputs: Tensor, rows: Tensor, owner: Tensor, pool: Federation) -> Answers:
         """Probabilities of classes, or values in the target's own unit, beside the targets."""

@@ -38,10 +38,11 @@ _OF_RESULTS: tuple[tuple[Metric, Compute], ...] = (
             tasks=CLASSES),
      lambda r: _end(r, 1)),
     (Metric("perplexity", "perplexity", "number",
-            "e to the mean loss per token, over the clients by their training records: as many equally likely words",
+            "e to the mean loss per token of a client, and as geometric mean over the clients by their training "
+            "records: as many equally likely words",
             better="lower", tasks=CLASSES, needs="perplexity", by_client=True, line="perplexity",
             result="perplexity"),
-     lambda r: float(np.exp(min(np.average(r.losses, weights=r.shares), 700.0)))),
+     lambda r: float(np.exp(np.average(np.log(r.of_outputs["perplexity"]), weights=r.shares)))),
     (Metric("iou", "IoU", "percent",
             "overlap of answers and targets, over their union, as the mean over classes; over the clients by their "
             "training records",

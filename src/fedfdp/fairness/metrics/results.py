@@ -23,7 +23,7 @@ class ClientResults:
 
     losses: Floats  # each client's mean loss
     accuracies: Floats  # NaN in regression
-    records: NDArray[np.int64]  # that each client was judged by
+    records: NDArray[np.int64]  # that each client was judged by: those in which something counts
     shares: Floats  # p_i = n_i / Σ n_j
     metric: str = "loss"  # Ψ is its variance over clients: loss, accuracy, another of outputs, or a function's name
     of_outputs: dict[str, Floats] = field(default_factory=dict)  # by name: the metrics computed of clients' outputs
