@@ -8,7 +8,9 @@ import torch
 from torch import nn
 
 import fedfdp
+from fedfdp.algorithms.record_types import Population
 from fedfdp.core.errors import DataError, SettingError
+from fedfdp.core.weights import Weights
 from fedfdp.models.tasks import TASKS, Task, find_task
 from fedfdp.privacy.clipping import clipped_sum
 from fedfdp.training.defaults import settle
@@ -104,6 +106,20 @@ def test_the_bound_of_a_released_loss_is_above_the_first_loss():
     assert chosen(5000) == pytest.approx(1.25 * math.log(5000), rel=1e-2)
     assert chosen(5000, loss_clip=3.0) == 3.0
     assert chosen(9) == 2.5
+
+
+@pytest.mark.parametrize("classes", [None, 2, 30])
+def test_labels_begin_at_ln_2_however_many_there_are(classes):
+    x = torch.randn(20, 4)
+    y = (torch.randn(20, 30) > 0).long()
+    federation = fedfdp.Federation.from_clients({"a": (x, y), "b": (x, y)}, task="multi-label", classes=classes)
+    facts = PublicFacts.of(nn.Linear(4, 30), federation)
+    assert (facts.first_loss, facts.outputs) == (math.log(2), 30)
+    private = fedfdp.DPSGD(delta=1e-5, sigma=1.0, q=0.3, clip=1.0, sigma_loss=5.0)
+    method = settle(facts, fedfdp.FedFDP(lr=1.0), private, ServerOptimizer(), 1).algorithm
+    assert method.loss_clip == 2.5  # the usual bound; ln 30 would have raised it
+    public = Population(2, 30, 15, federation.classes)
+    assert method.init(Weights.of(dict(nn.Linear(4, 30).named_parameters())), public, private).loss == math.log(2)
 
 
 def test_segmentation_and_psi_of_its_overlap():

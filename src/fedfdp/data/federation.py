@@ -268,8 +268,8 @@ class Federation:
             else:
                 parts.append((torch.from_numpy(index[: sizes[0]]), torch.from_numpy(index[sizes[0] :])))
         pool_y = torch.cat(ys)
-        if classes is None and aim is not None and aim.targets == "labels":
-            classes = 2  # of each label
+        if aim is not None and aim.targets == "labels":
+            classes = 2  # of each label, as in files: losses then begin at ln 2, however many labels there are
         if classes is None and not pool_y.is_floating_point():
             classes = int(pool_y.max()) + 1 if len(pool_y) else 1
         x, names = joined(xs), list(clients)

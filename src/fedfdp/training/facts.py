@@ -20,7 +20,7 @@ class PublicFacts:
     scaled: bool = False  # whether a regression's target is scaled from its declared range to [−1, 1]
     unit: str = "record"  # what is counted in `sizes`
     normalised: bool = False  # whether a record's inputs have mean 0 and variance 1, as features by name do
-    first_loss: float = 0.0  # ln(classes) where a record has a class at every place, or several labels
+    first_loss: float = 0.0  # ln(classes) where a record has a class at every place; ln 2 where it has several labels
 
     @classmethod
     def of(cls, model: nn.Module, members: Members, *, scaled: bool = False, normalised: bool = False) -> "PublicFacts":
