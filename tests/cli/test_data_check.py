@@ -125,6 +125,17 @@ def test_a_check_for_people(fedfdp, files):
     assert "tiny" in out
 
 
+@pytest.mark.parametrize(
+    ("task", "y"), [("multi-label", [1, 0, 1]), ("language", [1, 0, 1]), ("tokens", [1, 0, 1]), ("segmentation", [[1]])]
+)
+def test_a_check_names_the_task(fedfdp, files, task, y):
+    np.savez(files / "r.npz", x=np.zeros((20, 3)), y=np.array([y] * 20), site=np.arange(20) % 2)
+    named = f'rounds = 2\n[data]\nsource = "r.npz"\nholder = "site"\nclasses = 2\ntask = "{task}"\n'
+    (files / "run.toml").write_text(f'{named}[model]\nname = "linear"\n[algorithm]\nname = "fedavg"\nlr = 0.1\n')
+    code, out, err = fedfdp("data", "check", "run.toml")
+    assert (code, out.splitlines()[1]) == (0, f"r.npz: 20 records of shape 3, 2 holders, {task}"), err
+
+
 def test_a_check_of_a_file_of_which_nothing_is_known(fedfdp, files):
     code, out, _ = fedfdp("data", "check", "holders.csv", "--json")
     found = json.loads(out)

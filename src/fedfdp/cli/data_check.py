@@ -85,7 +85,7 @@ def _show_review(found: "Review") -> None:
 
     console = Console()
     shape = "×".join(map(str, found.shape)) or "1"
-    kind = f"{len(found.classes)} classes" if found.classes else "regression"
+    kind = f"{len(found.classes)} classes" if found.classes else found.task
     sizes = f"{found.records:,} records of shape {shape}, {len(found.holders):,} holders, {kind}"
     console.print(f"{found.name}: {sizes}", style="bold", highlight=False, soft_wrap=True)
     few = found.classes if len(found.classes) <= 10 else ()

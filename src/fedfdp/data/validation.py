@@ -50,9 +50,10 @@ class Review:
     """All that a check found; `advice` is empty if there is nothing to advise."""
 
     name: str
+    task: str  # what the targets are
     records: int
     shape: tuple[int, ...]
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # none where a record has not one of them
     holders: tuple[Holder, ...]
     columns: tuple[ColumnReview, ...]
     repeated: int  # records that equal an earlier one of the same holder
@@ -84,6 +85,7 @@ def review(
     equal = duplicates(federation)
     return Review(
         federation.name,
+        federation.task.name,
         sum(holder.train + holder.test for holder in holders),
         federation.input_shape,
         classes,
