@@ -12,11 +12,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import fedfdp
-from fedfdp.core.errors import DataError
+from fedfdp.core.errors import DataError, SettingError
 from fedfdp.data import Federation
+from fedfdp.models import outputs
+from fedfdp.models.learner import Learner
 from fedfdp.runs import config as configs
 from fedfdp.runs.build import launch
 from fedfdp.runs.predict import predict
+from fedfdp.runs.released import load
 
 X = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, -1.0]], dtype=np.float32)
 
@@ -134,3 +137,75 @@ def test_the_summary_notes_what_the_model_takes(tmp_path):
     run, _ = run_with(tmp_path, [[3.0, 0.5]], [1.0], classes=None)
     summary = json.loads((run / "summary.json").read_text())
     assert summary["task"] == {"input_shape": [2], "classes": None, "outputs": 1, "tokens": False}
+
+
+def named_run(tmp_path, task, classes, y, net):
+    """A finished run on three features with these names of labels, or of the classes of two places."""
+    x = np.random.default_rng(0).normal(size=(len(y), 3)).astype(np.float32)
+    np.savez(tmp_path / "all.npz", x=x, y=y, who=np.array(["a", "b"])[np.arange(len(y)) % 2])
+    np.savez(tmp_path / "new.npz", x=x[:2])
+    (tmp_path / "nets_named.py").write_text(
+        "from torch import nn\n"
+        "class Labels(nn.Linear):\n    def __init__(self):\n        super().__init__(3, 3)\n"
+        "class Places(nn.Sequential):\n    def __init__(self):\n"
+        "        super().__init__(nn.Linear(3, 6), nn.Unflatten(1, (2, 3)))\n"
+    )
+    data = {"source": "all.npz", "holder": "who", "task": task, "classes": classes}
+    method = {"name": "fedavg", "lr": 0.1}
+    config = {"rounds": 1, "data": data, "model": {"name": f"nets_named:{net}"}, "algorithm": method}
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(config))
+    result = launch(configs.load(str(tmp_path / "run.toml")), out=tmp_path / "run")
+    with torch.no_grad():
+        return result.model(torch.from_numpy(x[:2]))
+
+
+@pytest.mark.parametrize(("classes", "names"), [(["a", "b c", "d"], ["a", "b c", "d"]), (2, ["0", "1", "2"])])
+def test_labels_have_their_names(tmp_path, monkeypatch, classes, names):
+    monkeypatch.syspath_prepend(tmp_path)
+    y = np.random.default_rng(1).integers(0, 2, (20, 3))
+    output = named_run(tmp_path, "multi-label", classes, y, "Labels")
+    found = predict(tmp_path / "run", tmp_path / "new.npz").columns
+    assert list(found) == [f"label_{name}" for name in names]
+    expected = 1 / (1 + np.exp(-output.numpy()))
+    assert np.stack(list(found.values()), 1) == pytest.approx(expected, rel=1e-5)
+
+
+def test_every_label_is_named(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SettingError) as error:
+        named_run(tmp_path, "multi-label", ["a", "b"], np.ones((20, 3), dtype=int), "Labels")
+    said = "data.classes = ('a', 'b'): names 2 labels, and records have 3; name every label"
+    assert str(error.value) == said
+
+
+@pytest.mark.parametrize(("classes", "names"), [(["O", "P", "Q"], "OPQ"), (["O", "P", "not one"], "012"), (3, "012")])
+def test_places_have_the_names_of_their_classes(tmp_path, monkeypatch, classes, names):
+    monkeypatch.syspath_prepend(tmp_path)
+    y = np.random.default_rng(1).integers(0, 3, (20, 2))
+    output = named_run(tmp_path, "tokens", classes, y, "Places")
+    best = output.argmax(-1).tolist()
+    found = predict(tmp_path / "run", tmp_path / "new.npz").columns
+    assert found == {"classes": [f"{names[one]} {names[other]}" for one, other in best]}
+
+
+def test_records_with_many_outputs_are_taken_a_few_at_a_time(tmp_path, monkeypatch):
+    assert outputs.at_once(1024, 2) == 1024
+    assert outputs.at_once(1024, 64 * 50257) == 5  # GPT-2's words at 64 places: 3.2 million numbers a record
+    assert outputs.at_once(1024, 2**25) == 1
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(outputs, "MOST_AT_ONCE", 20)  # of a record's 6 numbers: 3 records
+    seen = []
+    judge = Learner.judge
+    monkeypatch.setattr(Learner, "judge", lambda self, w, x, y: seen.append(len(x)) or judge(self, w, x, y))
+    named_run(tmp_path, "tokens", 3, np.random.default_rng(1).integers(0, 3, (20, 2)), "Places")
+    assert max(seen) == 3
+    x = np.random.default_rng(2).normal(size=(8, 3)).astype(np.float32)
+    np.savez(tmp_path / "new.npz", x=x)
+    net = load(tmp_path / "run")
+    net.register_forward_hook(lambda _, given, __: seen.append(len(given[0])))
+    monkeypatch.setattr("fedfdp.runs.predict.load", lambda *_, **__: net)
+    del seen[:]
+    found = predict(tmp_path / "run", tmp_path / "new.npz").columns["classes"]
+    assert seen == [2, 3, 3, 2]  # the first two tell how many numbers a record gives
+    with torch.no_grad():
+        assert found == [" ".join(map(str, best)) for best in net(torch.from_numpy(x)).argmax(-1).tolist()]

@@ -10,6 +10,7 @@ from fedfdp.core.errors import SettingError
 from fedfdp.models.losses import LossFunction
 
 USUAL = "logits"  # what libraries of models call it
+MOST_AT_ONCE = 2**24  # numbers: 64 MB, of which a loss makes several copies
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ def unwrapped(given: Any, output: str | None) -> Tensor:
     if isinstance(given, Mapping):
         return given[output]  # type: ignore[no-any-return]
     return given[int(output)] if output.isdecimal() else getattr(given, output)  # type: ignore[no-any-return]
+
+
+def at_once(most: int, numbers: int) -> int:
+    """How many records, of at most so many, a model answers together that gives so many numbers for each."""
+    return max(1, min(most, MOST_AT_ONCE // max(1, numbers)))
 
 
 def entry_of(given: Any, wanted: str | None, model: str) -> str | None:

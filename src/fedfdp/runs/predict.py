@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fedfdp.core.errors import DataError, SettingError
 from fedfdp.core.trees import Form, Inputs, Leaf, call, grown, is_plain, like, parts_of
 from fedfdp.data.predictions import Meaning, meaning, read_inputs
-from fedfdp.models.outputs import unwrapped
+from fedfdp.models.outputs import at_once, unwrapped
 from fedfdp.runs import config as configs
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.released import Task, aim_of, form_in, load, task_of
@@ -27,7 +27,10 @@ BATCH = 1024
 
 @dataclass(frozen=True)
 class Predictions:
-    """One entry per record in each column: `class` and `probability`, or `value` (`value_0`, … for several targets)."""
+    """One entry per record in each column: `class` and `probability`, or `value` (`value_0`, … for several targets).
+
+    Of labels a probability each, `label_NAME`; of places `classes`, the likeliest at each, with spaces between them.
+    """
 
     columns: dict[str, Sequence[str | float]]
 
@@ -63,20 +66,23 @@ def predict(
     x, means = records_of(folder, Path(file), task, ignore)
     aim, entry = aim_of(task), task.get("output")
     with torch.inference_mode():
-        rows = torch.split(torch.arange(len(x)), BATCH) if len(x) else ()
+        each = unwrapped(call(net, x[:2]), entry).numel() // min(2, len(x)) if len(x) else 0
+        rows = torch.split(torch.arange(len(x)), at_once(BATCH, each)) if len(x) else ()
         parts = [aim.answers(unwrapped(call(net, x[part]), entry)) for part in rows]
+    numbers = tuple(map(str, range(task["outputs"])))
+    names = means.classes if len(means.classes) == len(numbers) else numbers
     if aim.targets == "places":
         told = torch.cat(parts).flatten(1).tolist() if parts else []
-        return Predictions({"classes": [" ".join(map(str, places)) for places in told]})
+        words = names if all(len(name.split()) == 1 for name in names) else numbers  # so that they can be told apart
+        return Predictions({"classes": [" ".join(words[k] for k in places) for places in told]})
     output = torch.cat(parts or [torch.zeros(0, task["outputs"])]).reshape(len(x), task["outputs"])
     if aim.targets == "labels":
-        return Predictions({f"label_{i}": column.tolist() for i, column in enumerate(output.sigmoid().T)})
+        return Predictions({f"label_{n}": p.tolist() for n, p in zip(names, output.sigmoid().T, strict=True)})
     if task["classes"] is None and task["outputs"] > 1:
         return Predictions({f"value_{i}": column.tolist() for i, column in enumerate(output.T)})
     if task["classes"] is None:
         return Predictions({"value": means.of(output) if len(x) else []})
-    named = means if means.classes else Meaning(tuple(map(str, range(task["classes"]))))
-    return Predictions({"class": named.of(output), "probability": output.softmax(1).amax(1).tolist()})
+    return Predictions({"class": Meaning(names).of(output), "probability": output.softmax(1).amax(1).tolist()})
 
 
 def records_of(folder: RunFolder, file: Path, task: Task, ignore: Sequence[str] = ()) -> tuple[Inputs, Meaning]:

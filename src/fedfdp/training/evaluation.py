@@ -3,6 +3,7 @@
 It reads raw records. In a simulation that is a measurement; across machines each holder decides whether to answer.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from fedfdp.fairness.metrics import Answers, ClientResults
 from fedfdp.fairness.metrics.outputs import OfOutputs
 from fedfdp.fairness.performance import Performance
 from fedfdp.models.learner import Learner
+from fedfdp.models.outputs import at_once
 from fedfdp.training.alone import alone, cheap
 from fedfdp.training.protocols import NOBODY, Own
 
@@ -95,7 +97,8 @@ class LocalEvaluator:
         functions = self._functions(pool)
         wanted = answers or bool(functions)
         outputs = []
-        for part in torch.split(torch.arange(len(rows)), BATCH):
+        numbers = pool.outputs * (math.prod(pool.y.shape[1:]) if task.targets == "places" else 1)
+        for part in torch.split(torch.arange(len(rows)), at_once(BATCH, numbers)):
             x, y = inputs_at(pool.x, rows[part]), pool.y[rows[part]]
             losses, correct, output = learner.judge(weights, x, y)
             losses, correct, many = losses.double().cpu(), correct.double().cpu(), task.places(y).double()

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfdp.core.errors import DataError, SettingError
+from fedfdp.core.errors import DataError, SettingError, require
 from fedfdp.core.trees import Form, Inputs, Leaf, Tree, is_plain
 from fedfdp.data.columns import PRIVATE, Numeric
 from fedfdp.data.files.discover import sources_of
@@ -99,10 +99,16 @@ def _records(facts: Facts, path: Path, named: Sequence[tuple[str | None, Source]
         rank = np.empty(len(names), np.int64)
         rank[order] = np.arange(len(names))
         names, owner = [names[code] for code in order], rank[pool.owner]
+    y = torch.from_numpy(np.concatenate(pool.y))
+    if (task := task_of(facts)) is not None and task.targets == "labels" and isinstance(facts.classes, tuple):
+        allowed = f"names {len(facts.classes)} labels, and records have {math.prod(y.shape[1:])}"
+        require(
+            len(facts.classes) == math.prod(y.shape[1:]), "data.classes", facts.classes, allowed, "name every label"
+        )
     return FileRecords(
         path.name,
         pool.x,
-        torch.from_numpy(np.concatenate(pool.y)),
+        y,
         classes=_classes(facts),
         holders=tuple(names) if names else None,
         owner=owner,
