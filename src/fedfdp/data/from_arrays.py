@@ -110,24 +110,30 @@ def as_targets(
     y = _tensor(client, "y", values)
     if y.dim() == 0 or len(y) != records:
         raise DataError(f"client {client!r}: {records} records in x, {len(y) if y.dim() else 1} in y")
-    numbers = task is not None and task.targets in ("numbers", "labels")
-    if (classes is not None or task is not None) and y.is_floating_point() and not numbers:
-        many = f"{classes} classes need whole numbers 0 to {classes - 1}" if classes else "classes need whole numbers"
-        raise DataError(f"client {client!r}: y is {_name(y)}; {many}")
-    y = y.float() if y.is_floating_point() or numbers else y.long()
-    if task is not None and task.targets == "labels" and (y.dim() != 2 or not bool(((y == 0) | (y == 1)).all())):
-        raise DataError(f"client {client!r}: y has shape {tuple(y.shape)}; {task.name} needs a 0 or 1 for each label")
-    if task is not None and task.targets == "places" and y.dim() < 2:
-        raise DataError(f"client {client!r}: y has shape {tuple(y.shape)}; {task.name} needs a class for every place")
-    if (task is None or task.targets == "class") and not y.is_floating_point() and y.dim() != 1:
-        raise DataError(
-            f"client {client!r}: y has shape {tuple(y.shape)}; class numbers need one for each record, unless task "
-            "says what more of them are: multi-label, tokens, language or segmentation"
-        )
+    y = for_task(f"client {client!r}: y", y, classes, task)
     if like is not None and (y.dtype != like.dtype or y.shape[1:] != like.shape[1:]):
         raise DataError(
             f"client {client!r}: y is {_name(y)} {tuple(y.shape[1:])}, the first client's is "
             f"{_name(like)} {tuple(like.shape[1:])}"
+        )
+    return y
+
+
+def for_task(y_of: str, y: Tensor, classes: int | None, task: Task | None) -> Tensor:
+    """Targets in the kind that their task has; a DataError that begins with `y_of` if they cannot be that."""
+    numbers = task is not None and task.targets in ("numbers", "labels")
+    if (classes is not None or task is not None) and y.is_floating_point() and not numbers:
+        many = f"{classes} classes need whole numbers 0 to {classes - 1}" if classes else "classes need whole numbers"
+        raise DataError(f"{y_of} is {_name(y)}; {many}")
+    y = y.float() if y.is_floating_point() or numbers else y.long()
+    if task is not None and task.targets == "labels" and (y.dim() != 2 or not bool(((y == 0) | (y == 1)).all())):
+        raise DataError(f"{y_of} has shape {tuple(y.shape)}; {task.name} needs a 0 or 1 for each label")
+    if task is not None and task.targets == "places" and y.dim() < 2:
+        raise DataError(f"{y_of} has shape {tuple(y.shape)}; {task.name} needs a class for every place")
+    if (task is None or task.targets == "class") and not y.is_floating_point() and y.dim() != 1:
+        raise DataError(
+            f"{y_of} has shape {tuple(y.shape)}; class numbers need one for each record, unless task "
+            "says what more of them are: multi-label, tokens, language or segmentation"
         )
     return y
 

@@ -56,7 +56,7 @@ class Facts:
     test: str | None = None  # the column that says which rows are for the test
     columns: dict[str, object] | None = None  # of a table: each column's range or categories
     ignore: tuple[str, ...] | None = None  # columns of a table that are not read
-    range: Range | None = None  # for arrays: the range of every value in x, masks and token numbers apart
+    range: Range | None = None  # for arrays: the range of every value in x; of data.inputs, of fractions
     estimate: Estimate | None = None  # how private ranges are estimated; None: by the defaults
     missing: tuple[str, ...] | None = None  # texts that mean "no value" in a table; None: NA, NaN, null and the like
     unlabelled: Literal["skip"] | None = None  # "skip" leaves out a table's rows without a label; None: an error

@@ -129,6 +129,36 @@ def test_wrong_arrays(tmp_path, members, said):
         read_records(Facts(classes=3), saved(tmp_path / "d.npz", **members))
 
 
+LABELS, PLACES = np.array([[1, 0]] * 6), np.array([[0, -100]] * 6)
+
+
+@pytest.mark.parametrize(
+    ("task", "y", "said"),
+    [
+        ("multi-label", LABELS * 1.9, r"has shape \(6, 2\); multi-label needs a 0 or 1 for each label"),
+        ("multi-label", LABELS[:, 0], r"has shape \(6,\); multi-label needs a 0 or 1 for each label"),
+        ("multi-label", np.where(LABELS, np.nan, 1.0), r"row 1 of 'y': NaN or infinite; fill it in or drop the row"),
+        ("tokens", PLACES + 0.9, r"is float64; 3 classes need whole numbers 0 to 2"),
+        ("segmentation", PLACES * 1.0, r"is float64; 3 classes need whole numbers 0 to 2"),
+        ("tokens", PLACES[:, 0], r"has shape \(6,\); tokens needs a class for every place"),
+        ("tokens", PLACES.astype("U"), r"holds <U21; save numbers"),
+    ],
+)
+def test_targets_are_checked_as_those_from_python(tmp_path, task, y, said):
+    with pytest.raises(DataError, match=rf"d.npz(: array 'y' |, ){said}$"):
+        read_records(Facts(classes=3, task=task), saved(tmp_path / "d.npz", x=X, y=y))
+
+
+def test_targets_of_every_kind_of_number_are_read(tmp_path):
+    """As bytes, as yes and no, or in another order of bytes: the same labels, and the same classes of places."""
+    for kind in (np.uint8, bool, ">i4", np.float16, np.longdouble):
+        got = read_records(Facts(task="multi-label"), saved(tmp_path / "d.npz", x=X, y=LABELS.astype(kind))).y
+        assert (got.dtype, got.tolist()) == (torch.float32, LABELS.tolist())
+    for kind in (np.int8, ">i4", np.int64):
+        got = read_records(Facts(task="tokens", classes=3), saved(tmp_path / "d.npz", x=X, y=PLACES.astype(kind))).y
+        assert (got.dtype, got.tolist()) == (torch.int64, PLACES.tolist())
+
+
 def test_whole_labels_without_classes_are_refused(tmp_path):
     with pytest.raises(SettingError, match=r"data.label = 'y': what may occur in it has to be public"):
         read_records(Facts(), saved(tmp_path / "d.npz", x=X, y=Y))

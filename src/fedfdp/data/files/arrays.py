@@ -13,6 +13,7 @@ from typing import IO
 
 import numpy as np
 import pyarrow as pa
+import torch
 from numpy.lib import format as npy
 
 from fedfdp.core.errors import DataError, SettingError, nearest
@@ -22,7 +23,8 @@ from fedfdp.data.files import encode
 from fedfdp.data.files.cells import Place
 from fedfdp.data.files.paths import check_size, damage_named, readable
 from fedfdp.data.files.source import Numbers, Piece, label_of, names_in, targets
-from fedfdp.data.schema import Facts, task_of
+from fedfdp.data.from_arrays import for_task
+from fedfdp.data.schema import Facts, class_names, task_of
 
 PIECE = 1 << 23  # bytes read at once
 BOMB = 100  # an archive that unpacks to more than so many times its size …
@@ -251,18 +253,16 @@ class ArraySource:
 
     def _targets(self, name: str) -> Numbers:
         """Floating-point targets without a range are taken as they are, like the inputs."""
-        facts, member = self.facts, self.archive.member(name)
-        if (task := task_of(facts)) is not None and task.targets in ("labels", "places"):
-            many = self.archive.whole(name)
-            if many.ndim < 2 or many.dtype.kind not in "biuf":
-                shape = f"{many.dtype} {many.shape}"
-                raise DataError(f"{self.path}: array {name!r} is {shape}; {task.name} needs numbers for each record")
-            return many.astype(np.float32 if task.targets == "labels" else np.int64)
-        if facts.classes is not None or facts.target is not None or member.dtype.kind != "f":
+        facts, kind, task = self.facts, self.archive.member(name).dtype, task_of(self.facts)
+        several = task is not None and task.targets in ("labels", "places")
+        if not several and (facts.classes is not None or facts.target is not None or kind.kind != "f"):
             return targets(facts, *self._flat(name))
+        if kind.kind not in "biuf":
+            raise DataError(f"{self.path}: array {name!r} holds {kind}; save numbers")
         values = self.archive.whole(name)
         self._check_finite(values, name, 0)
-        return values.astype(np.float32)
+        plain = torch.from_numpy(values.astype(np.float64 if kind.kind == "f" else np.int64))
+        return for_task(f"{self.path}: array {name!r}", plain, len(class_names(facts)) or None, task).numpy()
 
     def _flat(self, name: str) -> tuple[pa.Array, Place]:
         values = self.archive.whole(name)
