@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
 from fedfdp.core.errors import DataError
-from fedfdp.core.trees import Inputs, as_tree, form_of, grown, parts_of
+from fedfdp.core.trees import Inputs, Tree, as_tree, form_of, grown, parts_of
 from fedfdp.models.losses import IGNORED
 from fedfdp.models.tasks import Task
 
@@ -53,14 +53,13 @@ def _read(client: str, dataset: "Dataset[object]") -> tuple[object, Tensor]:
         raise DataError(f"client {client!r}: its Dataset has no items; leave it out")
     try:
         found = {name: torch.stack(values) for name, values in xs.items()}
-        whole = found[""] if "" in found else tuple(found.values()) if "0" in found else found
-        return whole, torch.stack(ys)
+        return found.get("", found), torch.stack(ys)
     except RuntimeError:
         raise DataError(f"client {client!r}: the items of its Dataset differ in shape; make them alike") from None
 
 
 def as_inputs(client: str, values: object, like: Inputs | None) -> Inputs:
-    """A client's inputs as float32, or as int64 if they are token numbers; their form must be the first client's.
+    """A client's inputs as float32, or as int64 if they are token numbers; their form must be that of `like`.
 
     A tuple or a dict of arrays is a record with several inputs, of which those of yes and no may be a mask.
     """
@@ -72,6 +71,8 @@ def as_inputs(client: str, values: object, like: Inputs | None) -> Inputs:
     else:
         if bad := next((n for n, _ in named if not n.isdecimal() and not n.isidentifier()), None):
             raise DataError(f"client {client!r}: input {bad!r} cannot be an argument of a model; rename it")
+        if isinstance(like, Tree) and sorted(first := like.names or ()) == sorted(name for name, _ in named):
+            named.sort(key=lambda part: first.index(part[0]))
         try:
             x = grown((name, _as_input(client, f"x[{name!r}]", value, mask=True)) for name, value in named)
         except DataError as error:
