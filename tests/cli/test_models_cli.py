@@ -56,6 +56,45 @@ def test_check_of_your_own_model(fedfdp):
     assert "804 frozen" in out
 
 
+GIVING = """
+from torch import nn
+
+
+class Dict(nn.Linear):
+    def forward(self, x):
+        return {"seen": x, "logits": super().forward(x)}
+
+
+class Flat(nn.Linear):
+    def forward(self, x):
+        return {"logits": super().forward(x)[:, 0]}
+
+
+class Places(nn.Embedding):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "trained"),
+    [
+        ("Dict", ["in_features=4", "out_features=3"], 15),
+        ("Flat", ["in_features=4", "out_features=1"], 5),
+        ("Places", ["num_embeddings=9", "embedding_dim=2"], 18),
+    ],
+)
+def test_check_of_models_that_give_a_dict_or_several_places(fedfdp, tmp_path, monkeypatch, name, more, trained):
+    """The entry that counts is looked at, whatever its shape for a record."""
+    (tmp_path / "giving.py").write_text(GIVING)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    given = [part for setting in more for part in ("--set", setting)] + (["--tokens", "9"] if name == "Places" else [])
+    code, out, err = fedfdp("models", "check", f"giving:{name}", "--input-shape", "4", *given, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["layers"] == [{"name": "", "kind": name, "rule": "fast", "advice": ""}]
+    assert found["trained"] == trained
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -37,6 +37,13 @@ def test_inputs_that_share_memory_are_taken_apart():
     assert tree.parts[1].tolist() == list(range(1, 10))
 
 
+def test_numbered_inputs_come_in_the_order_of_their_numbers():
+    a, b, c = (torch.full((2,), value) for value in (0.0, 1.0, 2.0))
+    tree = grown([("10", c), ("2", b), ("0", a)])
+    assert (tree.names, [part.tolist() for part in tree.parts]) == (None, [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]])
+    assert grown([("b", b), ("a", a)]).names == ("b", "a")
+
+
 def test_inputs_of_different_length_are_refused():
     with pytest.raises(DataError, match="inputs of different length: 3 in 'a', 2 in 'b'"):
         grown([("a", torch.zeros(3)), ("b", torch.zeros(2))])

@@ -10,6 +10,7 @@ from fedfdp.algorithms.base import Broadcast, Population
 from fedfdp.core import records
 from fedfdp.core.errors import SettingError
 from fedfdp.core.records import from_bytes, to_bytes
+from fedfdp.data import Federation
 from fedfdp.engines.flower import memory
 from fedfdp.engines.flower.messages import Hello, Judge, Question
 from fedfdp.engines.flower.policy import NodeConfig, NodeData, Policy, load_node
@@ -337,3 +338,12 @@ def test_sizes_of_records(secure):
     assert checks.most_bytes(secure.config.algorithm.Reply, template) == 2 * 4 * parameters + 2**20
     upload = records.to_bytes(Judge(template))
     assert len(upload) < checks.most_bytes(Judge, template)
+
+
+def test_targets_at_other_places_than_the_models_are_refused_before_a_round():
+    """With privacy or without: a node whose pass fails takes part no more until its owner has looked."""
+    y = torch.zeros(4, 1, 5, 5, dtype=torch.int64)
+    federation = Federation.from_clients({"n": (torch.zeros(4, 1, 5, 5), y)}, task="segmentation", classes=2)
+    model = {"name": "torch.nn:Conv2d", "arguments": {"in_channels": 1, "out_channels": 2, "kernel_size": 1}}
+    with pytest.raises(SettingError, match=r"it needs a class for every place, \(records, 5, 5\)$"):
+        build_model(model, federation, seed=0)

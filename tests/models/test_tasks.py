@@ -12,6 +12,7 @@ from fedfdp.algorithms.record_types import Population
 from fedfdp.core.errors import DataError, SettingError
 from fedfdp.core.weights import Weights
 from fedfdp.models.tasks import TASKS, Task, find_task
+from fedfdp.models.trial import check_task
 from fedfdp.privacy.clipping import clipped_sum
 from fedfdp.training.defaults import settle
 from fedfdp.training.facts import PublicFacts
@@ -250,3 +251,88 @@ def test_a_holder_where_no_pixel_counts_is_left_out():
     summary = _judged("segmentation", {"some": (x, y), "none": (x, none)}).summary
     assert (summary["accuracy"], summary["iou"]) == pytest.approx((2 / 3, 1 / 3))
     assert (summary["worst_accuracy"], summary["psi"]) == pytest.approx((2 / 3, 0.0))
+
+
+def _pixels(y):
+    return fedfdp.Federation.from_clients({"a": (torch.zeros(8, 1, 5, 4), y)}, task="segmentation", classes=2)
+
+
+@pytest.mark.parametrize("shape", [(8, 1, 5, 4), (8, 4, 5), (8, 20)])
+def test_targets_at_other_places_than_the_outputs_are_refused_before_a_round_is_paid(shape, tmp_path):
+    federation = _pixels(torch.zeros(shape, dtype=torch.int64))
+    given = ", ".join(map(str, shape[1:]))
+    said = (
+        f"task = 'segmentation': targets of shape (records, {given}), where the model gives (records, 2, 5, 4); "
+        "it needs a class for every place, (records, 5, 4)"
+    )
+    with pytest.raises(SettingError) as refused:
+        fedfdp.train(nn.Conv2d(1, 2, 1), federation, privacy=PRIVATE, rounds=1, out=tmp_path / "run")
+    assert str(refused.value) == said
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["tokens", "language"])
+@pytest.mark.parametrize("shape", [(8, 3), (8, 4, 1)])
+def test_targets_of_another_length_are_refused(name, shape):
+    x, y = torch.zeros(8, 4, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
+    federation = fedfdp.Federation.from_clients({"a": (x, y)}, task=name, classes=9)
+    with pytest.raises(SettingError, match=r"where the model gives \(records, 4, 9\); .* \(records, 4\)$"):
+        fedfdp.train(Words(9), federation, algorithm=fedfdp.FedAvg(lr=0.1), rounds=1)
+
+
+def _loss(output, y):
+    return output[:, 0].exp() - y * output[:, 0]
+
+
+def _nan(output, y):
+    return output.new_full((len(y),), math.nan)
+
+
+ONE = (
+    "for 2 records, one number each; "
+    "no mean over the batch (reduction='none'), and no dimension but that of the records"
+)
+
+
+def _counted(loss=_loss, right=_nan):
+    """One round without privacy of a task of these functions."""
+    task, x = Task("counts", loss, right, targets="numbers"), torch.ones(40, 3)
+    federation = fedfdp.Federation.from_clients({"a": (x, x[:, 0] + 1)}, task=task)
+    return fedfdp.train(nn.Linear(3, 1), federation, algorithm=fedfdp.FedAvg(lr=0.1), rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"loss": lambda o, y: _loss(o, y).mean()}, f"its loss gives shape () {ONE}"),
+        ({"loss": lambda o, y: o.exp() - y[:, None] * o}, f"its loss gives shape (2, 1) {ONE}"),
+        ({"loss": lambda o, y: [0.0, 0.0]}, f"its loss gives a list {ONE}"),
+        ({"loss": lambda o, y: {}["absent"]}, "its loss fails on two records: 'absent'"),
+        ({"right": lambda o, y: None}, f"its `right` gives a NoneType {ONE}"),
+        ({"right": lambda o, y: torch.tensor(1.0)}, f"its `right` gives shape () {ONE}"),
+        (
+            {"right": lambda o, y: o.argmax(5)},
+            "its `right` fails on two records: Dimension out of range",
+        ),
+    ],
+)
+def test_what_an_own_task_gives_is_tried_first(wrong, said):
+    with pytest.raises(SettingError) as refused:
+        _counted(**wrong)
+    assert str(refused.value).startswith(f"task = 'counts': {said}")
+    assert "\n" not in str(refused.value)
+
+
+def test_an_own_loss_of_positive_targets_need_not_take_zeros():
+    """The made-up targets are zeros, which a distribution that checks its values refuses."""
+
+    def checked(output, y):
+        return -torch.distributions.LogNormal(output[:, 0], 1.0, validate_args=True).log_prob(y)
+
+    assert math.isfinite(_counted(loss=checked).summary["loss"])
+
+
+def test_a_trial_draws_nothing_from_the_seed():
+    before = torch.get_rng_state()
+    check_task(Task("drawn", lambda o, y: torch.rand(len(y)), _nan), torch.zeros(3), (2, 1))
+    assert torch.equal(before, torch.get_rng_state())

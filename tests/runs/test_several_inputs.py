@@ -52,6 +52,10 @@ class Items(torch.utils.data.Dataset):
         return {name: part[i] for name, part in x.items()}, int(y[i])
 
 
+class Rows(list, torch.utils.data.Dataset):
+    """These items, as a torch Dataset."""
+
+
 def test_arrays_tuples_and_datasets_are_the_same_records():
     x, y = arrays()
     torch.manual_seed(0)
@@ -154,6 +158,17 @@ def test_places_from_an_archive(tmp_path):
 def test_a_node_that_says_nonsense_of_its_inputs_is_not_believed(inputs):
     with pytest.raises(DataError, match="it says of its inputs"):
         form_in(Hello("north", 1, (2,), 2, 2, True, inputs=inputs))
+
+
+def test_inputs_are_found_by_name_or_number_in_whatever_order_they_are_given():
+    zeros, ones, y = torch.zeros(8, 2), torch.ones(8, 3), torch.arange(8) % 2
+    turned = ({1: ones, 0: zeros}, y)
+    items = Rows([({1: ones[i], 0: zeros[i]}, y[i]) for i in range(8)])
+    federation = fedfdp.Federation.from_clients({"pair": turned, "items": items, "tuple": ((zeros, ones), y)})
+    assert [bool(part.any()) for part in federation.x.parts] == [False, True]
+    named = {"a": ({"b": ones, "a": zeros}, y), "b": ({"a": zeros, "b": ones}, y)}
+    federation = fedfdp.Federation.from_clients(named)
+    assert (federation.x.names, [float(part.mean()) for part in federation.x.parts]) == (("b", "a"), [1.0, 0.0])
 
 
 def test_inputs_that_do_not_fit_are_refused():

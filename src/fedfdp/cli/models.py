@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from fedfdp.models.inspection import Inspected
 
@@ -120,6 +120,7 @@ def _built(
     from fedfdp import models
     from fedfdp.core.errors import SettingError
     from fedfdp.core.trees import Leaf
+    from fedfdp.models.outputs import unwrapped
     from fedfdp.models.tasks import task_for
     from fedfdp.runs.layers import override
 
@@ -130,12 +131,19 @@ def _built(
         name, input_shape=shape, outputs=wanted, seed=0, arguments=override({}, arguments), trainable=trainable or None
     )
     form = (Leaf("", shape, "int64" if tokens else "float32"),)
-    given, _ = models.first_output(made, form)
-    if outputs is not None or ":" not in name:
-        task = task_for(wanted if wanted > 1 else None)
-        models.check_output(made, form, outputs=wanted, task=task)
-        return made, wanted
-    return made, max(1, math.prod(given[1:]))
+    given, entry = models.first_output(made, form)
+    if outputs is None and ":" in name:
+        wanted = max(1, math.prod(given[1:]))
+    else:
+        models.check_output(made, form, outputs=wanted, task=task_for(wanted if wanted > 1 else None))
+    if entry is not None or len(given) != 2:  # a step is measured with one row of numbers per record
+
+        def row(_module: object, _inputs: object, found: object) -> "Tensor":
+            counting = unwrapped(found, entry)
+            return counting.reshape(len(counting), -1)
+
+        made.register_forward_hook(row)
+    return made, wanted
 
 
 def _print(name: str, found: "Inspected") -> None:

@@ -125,14 +125,15 @@ def as_tree(given: object) -> object:
 
 
 def grown(parts: Iterable[tuple[str, Tensor]]) -> Tree:
-    """The tree of inputs with these names; a DataError unless they have equally many records."""
+    """The tree of inputs with these names, or in the order of these numbers; a DataError unless they are as long."""
     named = list(parts)
+    if numbered := all(name.isdecimal() for name, _ in named):
+        named.sort(key=lambda part: int(part[0]))
     names, tensors = [name for name, _ in named], [tensor for _, tensor in named]
     counts = {tensor.shape[0] for tensor in tensors}
     if len(counts) > 1:
         each = ", ".join(f"{tensor.shape[0]} in {name!r}" for name, tensor in named)
         raise DataError(f"inputs of different length: {each}; every record needs all of them")
-    numbered = all(name.isdecimal() for name in names)
     return Tree(tensors, None if numbered else names)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
 from fedfdp.core.errors import DataError
-from fedfdp.core.trees import Inputs, as_tree, form_of, grown, parts_of
+from fedfdp.core.trees import Inputs, Tree, as_tree, form_of, grown, parts_of
 from fedfdp.models.losses import IGNORED
 from fedfdp.models.tasks import Task
 
@@ -53,14 +53,13 @@ def _read(client: str, dataset: "Dataset[object]") -> tuple[object, Tensor]:
         raise DataError(f"client {client!r}: its Dataset has no items; leave it out")
     try:
         found = {name: torch.stack(values) for name, values in xs.items()}
-        whole = found[""] if "" in found else tuple(found.values()) if "0" in found else found
-        return whole, torch.stack(ys)
+        return found.get("", found), torch.stack(ys)
     except RuntimeError:
         raise DataError(f"client {client!r}: the items of its Dataset differ in shape; make them alike") from None
 
 
 def as_inputs(client: str, values: object, like: Inputs | None) -> Inputs:
-    """A client's inputs as float32, or as int64 if they are token numbers; their form must be the first client's.
+    """A client's inputs as float32, or as int64 if they are token numbers; their form must be that of `like`.
 
     A tuple or a dict of arrays is a record with several inputs, of which those of yes and no may be a mask.
     """
@@ -72,6 +71,8 @@ def as_inputs(client: str, values: object, like: Inputs | None) -> Inputs:
     else:
         if bad := next((n for n, _ in named if not n.isdecimal() and not n.isidentifier()), None):
             raise DataError(f"client {client!r}: input {bad!r} cannot be an argument of a model; rename it")
+        if isinstance(like, Tree) and sorted(first := like.names or ()) == sorted(name for name, _ in named):
+            named.sort(key=lambda part: first.index(part[0]))
         try:
             x = grown((name, _as_input(client, f"x[{name!r}]", value, mask=True)) for name, value in named)
         except DataError as error:
@@ -110,24 +111,30 @@ def as_targets(
     y = _tensor(client, "y", values)
     if y.dim() == 0 or len(y) != records:
         raise DataError(f"client {client!r}: {records} records in x, {len(y) if y.dim() else 1} in y")
-    numbers = task is not None and task.targets in ("numbers", "labels")
-    if (classes is not None or task is not None) and y.is_floating_point() and not numbers:
-        many = f"{classes} classes need whole numbers 0 to {classes - 1}" if classes else "classes need whole numbers"
-        raise DataError(f"client {client!r}: y is {_name(y)}; {many}")
-    y = y.float() if y.is_floating_point() or numbers else y.long()
-    if task is not None and task.targets == "labels" and (y.dim() != 2 or not bool(((y == 0) | (y == 1)).all())):
-        raise DataError(f"client {client!r}: y has shape {tuple(y.shape)}; {task.name} needs a 0 or 1 for each label")
-    if task is not None and task.targets == "places" and y.dim() < 2:
-        raise DataError(f"client {client!r}: y has shape {tuple(y.shape)}; {task.name} needs a class for every place")
-    if (task is None or task.targets == "class") and not y.is_floating_point() and y.dim() != 1:
-        raise DataError(
-            f"client {client!r}: y has shape {tuple(y.shape)}; class numbers need one for each record, unless task "
-            "says what more of them are: multi-label, tokens, language or segmentation"
-        )
+    y = for_task(f"client {client!r}: y", y, classes, task)
     if like is not None and (y.dtype != like.dtype or y.shape[1:] != like.shape[1:]):
         raise DataError(
             f"client {client!r}: y is {_name(y)} {tuple(y.shape[1:])}, the first client's is "
             f"{_name(like)} {tuple(like.shape[1:])}"
+        )
+    return y
+
+
+def for_task(y_of: str, y: Tensor, classes: int | None, task: Task | None) -> Tensor:
+    """Targets in the kind that their task has; a DataError that begins with `y_of` if they cannot be that."""
+    numbers = task is not None and task.targets in ("numbers", "labels")
+    if (classes is not None or task is not None) and y.is_floating_point() and not numbers:
+        many = f"{classes} classes need whole numbers 0 to {classes - 1}" if classes else "classes need whole numbers"
+        raise DataError(f"{y_of} is {_name(y)}; {many}")
+    y = y.float() if y.is_floating_point() or numbers else y.long()
+    if task is not None and task.targets == "labels" and (y.dim() != 2 or not bool(((y == 0) | (y == 1)).all())):
+        raise DataError(f"{y_of} has shape {tuple(y.shape)}; {task.name} needs a 0 or 1 for each label")
+    if task is not None and task.targets == "places" and y.dim() < 2:
+        raise DataError(f"{y_of} has shape {tuple(y.shape)}; {task.name} needs a class for every place")
+    if (task is None or task.targets == "class") and not y.is_floating_point() and y.dim() != 1:
+        raise DataError(
+            f"{y_of} has shape {tuple(y.shape)}; class numbers need one for each record, unless task "
+            "says what more of them are: multi-label, tokens, language or segmentation"
         )
     return y
 

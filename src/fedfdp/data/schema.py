@@ -56,7 +56,7 @@ class Facts:
     test: str | None = None  # the column that says which rows are for the test
     columns: dict[str, object] | None = None  # of a table: each column's range or categories
     ignore: tuple[str, ...] | None = None  # columns of a table that are not read
-    range: Range | None = None  # for arrays: the range of every value in x
+    range: Range | None = None  # for arrays: the range of every value in x; of data.inputs, of fractions
     estimate: Estimate | None = None  # how private ranges are estimated; None: by the defaults
     missing: tuple[str, ...] | None = None  # texts that mean "no value" in a table; None: NA, NaN, null and the like
     unlabelled: Literal["skip"] | None = None  # "skip" leaves out a table's rows without a label; None: an error
@@ -77,7 +77,7 @@ class Facts:
             different = len(set(class_names(self))) == len(self.classes) >= 2
             require(different, "data.classes", self.classes, "two or more different names", "list every class once")
         if self.task is not None:
-            find_task(self.task, "data.task")
+            self._fits(find_task(self.task, "data.task"))
         if self.inputs is not None:
             named = bool(self.inputs) and all(name.isidentifier() for name in self.inputs)
             require(named, "data.inputs", self.inputs, "names of arguments of the model", 'as ["image", "table"]')
@@ -94,6 +94,19 @@ class Facts:
         if self.unit is not None and self.estimates:
             allowed = "a private range is estimated record by record, which protects no person with several of them"
             raise SettingError("data.unit", self.unit, allowed, "give public ranges instead")
+
+    def _fits(self, task: Task) -> None:
+        """Raises unless classes or a range are given as the task has one or the other."""
+        if task.targets == "numbers":
+            fix = "leave them out; the label's range is data.target"
+            require(self.classes is None, "data.classes", self.classes, f"{task.name} has no classes", fix)
+        else:
+            fix = "leave it out; classes are data.classes"
+            require(self.target is None, "data.target", self.target, f"{task.name} has no range", fix)
+        read = self.task == "language" and self.words is not None  # from the tokenizer
+        known = task.targets != "places" or self.classes is not None or read
+        fix = "list them, or give their number: 9 means 0 to 8"
+        require(known, "data.classes", None, f"{task.name} needs the classes of a place", fix)
 
     @property
     def estimates(self) -> bool:

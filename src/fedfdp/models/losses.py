@@ -3,11 +3,9 @@
 import math
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedfdp.core.errors import SettingError
 from fedfdp.core.importing import imported
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) → one loss per record
@@ -58,19 +56,3 @@ def _mean_entropy(output: Tensor, y: Tensor) -> Tensor:
 def loss_at(path: str) -> LossFunction:
     """A loss of yours, by import path: called with outputs and targets, it gives one loss per record."""
     return imported(path, "loss")  # type: ignore[no-any-return]
-
-
-def check_loss(loss: LossFunction, y: Tensor, shape: tuple[int, ...]) -> None:
-    """Raises unless the loss gives one number for each record; `shape` is that of the model's outputs."""
-    records = y[:2]
-    try:
-        shape = tuple(loss(torch.zeros(len(records), *shape[1:]), records).shape)
-    except (RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
-        raise SettingError("loss", _name(loss), f"fails on two records: {str(error).splitlines()[0]}") from None
-    if shape != (len(records),):
-        fix = "leave out the mean over the batch: reduction='none'"
-        raise SettingError("loss", _name(loss), f"gives shape {shape} for {len(records)} records, one loss each", fix)
-
-
-def _name(loss: LossFunction) -> str:
-    return str(getattr(loss, "__qualname__", type(loss).__name__))

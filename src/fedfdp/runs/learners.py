@@ -15,6 +15,7 @@ from fedfdp.data import Federation
 from fedfdp.models import check_output
 from fedfdp.models.learner import Learner
 from fedfdp.models.losses import LossFunction
+from fedfdp.models.trial import check_task
 from fedfdp.native.threads import cores, forked
 from fedfdp.privacy.dpsgd import DPSGD
 
@@ -31,6 +32,7 @@ def other_learners(
     *,
     loss: LossFunction | None,
     output: str | None,
+    device: str,
 ) -> dict[str, Learner]:
     """The learners of clients whose model differs, each checked before the first round."""
     shared = method.shared(dict(full.named_parameters()))
@@ -46,7 +48,8 @@ def other_learners(
             raise SettingError("models", name, f"no such client; {nearest(name, federation.names)}")
         part, model = federation.part(name), copy.deepcopy(model)
         task = part.task
-        _, entry = check_output(model, part.form, outputs=part.outputs, task=task, output=output)
+        given_shape, entry = check_output(model, part.form, outputs=part.outputs, task=task, output=output)
+        check_task(task, part.y, given_shape, loss, device=device)
         found[name] = learner_of(model, loss or task.loss, task=task, output=entry)
         check_nested(name, method.shared(found[name].initial()), shared)
     return found

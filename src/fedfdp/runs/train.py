@@ -32,8 +32,9 @@ from fedfdp.features.prefix import computed_once
 from fedfdp.models import check_output
 from fedfdp.models.copies import copied
 from fedfdp.models.learner import Learner
-from fedfdp.models.losses import LossFunction, check_loss
+from fedfdp.models.losses import LossFunction
 from fedfdp.models.pretrained import check_reached
+from fedfdp.models.trial import check_task
 from fedfdp.native.threads import allowed_threads
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
@@ -158,15 +159,17 @@ def train(
     check_reached(model, inner.form, entry)
     if front is None and not (own or models or isinstance(federation, Domains)):
         inner = computed_once(model, inner, entry)
-    if loss is not None:
-        check_loss(loss, federation.y, shape)
+    device = available(device)
+    check_task(task, federation.y, shape, loss, device=device)
     performance = Performance.of(metric)
     performance.check(federation.classes, (*task.of_answers, *task.of_loss))
-    learner_of = partial(Learner, device=available(device))
+    learner_of = partial(Learner, device=device)
     if own or models or isinstance(federation, Domains):
         algorithm = in_parts(algorithm, own)
         learner_of = partial(learner_of, in_parts=True)
-        others = other_learners(models or {}, inner, algorithm, model, learner_of, loss=loss, output=output)
+        others = other_learners(
+            models or {}, inner, algorithm, model, learner_of, loss=loss, output=output, device=device
+        )
         check_same_width(server.robust, [algorithm.shared(other.initial()) for other in others.values()], model)
         learner_of = partial(learner_of, others=others)
     learner = learner_of(model, loss or task.loss, task=task, output=entry)

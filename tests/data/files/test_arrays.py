@@ -38,6 +38,54 @@ def test_bytes_have_a_range_by_themselves_and_whole_numbers_are_tokens(tmp_path)
     assert (tokens.x.dtype, tokens.x.tolist()) == (torch.int64, [[7, 8], [9, 1]])
 
 
+IDS, MASK = np.array([[7, 300], [9, 1]]), np.array([[1, 1], [1, 0]])
+
+
+def of_several(path, *, mask, facts=None, **more):
+    inputs = ("ids", "attention_mask", *more)
+    members = {"ids": IDS, "attention_mask": mask, **more}
+    return read_records(Facts(classes=2, inputs=inputs, **(facts or {})), saved(path, **members, y=[0, 1])).x.parts
+
+
+def test_of_several_inputs_only_numbers_and_images_are_scaled(tmp_path):
+    """A range, and the range that bytes have by themselves, never reach token numbers or masks."""
+    image = np.array([0, 255], np.uint8).reshape(2, 1, 1, 1)
+    for kind in (np.int64, np.int8, bool, np.float32):
+        ids, mask, row, seen = of_several(
+            tmp_path / "d.npz",
+            mask=MASK.astype(kind),
+            facts={"range": (0.0, 10.0)},
+            row=np.array([[0.0], [10.0]]),
+            image=image,
+        )
+        assert ids.tolist() == IDS.tolist()
+        assert mask.tolist() == MASK.tolist()
+        assert row.tolist() == [[-1.0], [1.0]]
+        assert seen.flatten().tolist() == [-1.0, 1.0]
+    assert of_several(tmp_path / "d.npz", mask=MASK.astype(bool), image=image)[2].flatten().tolist() == [-1.0, 1.0]
+
+
+def test_a_mask_of_bytes_is_refused(tmp_path):
+    said = (
+        r"array 'attention_mask' holds uint8, but no images; "
+        r"save a mask as bool, token numbers as int64, other values as float32$"
+    )
+    with pytest.raises(DataError, match=said):
+        of_several(tmp_path / "d.npz", mask=MASK.astype(np.uint8))
+    with pytest.raises(DataError, match=said):
+        of_several(tmp_path / "d.npz", mask=MASK.astype(np.uint8).reshape(2, 1, 1, 2))
+    with pytest.raises(DataError, match=r"array 'row' holds int8, but no images"):
+        of_several(tmp_path / "d.npz", mask=MASK, row=MASK.astype(np.int8), facts={"range": (0.0, 10.0)})
+
+
+def test_inputs_for_the_test_are_not_cut_to_those_for_training(tmp_path):
+    path = saved(tmp_path / "d.npz", x=IDS, y=[0, 1], x_test=IDS + 0.9, y_test=[0, 1])
+    with pytest.raises(DataError, match=r"'x_test' holds float64, 'x' int64; save both in the same type$"):
+        read_records(Facts(classes=2), path)
+    mixed = saved(tmp_path / "d.npz", x=X, y=Y, x_test=IDS, y_test=[0, 1])
+    assert read_records(Facts(classes=3), mixed).x[6:].tolist() == IDS.tolist()
+
+
 def test_holders_a_given_split_and_names_of_classes(tmp_path, monkeypatch):
     monkeypatch.setattr(arrays, "PIECE", 32)  # two rows at a time
     path = saved(tmp_path / "d.npz", x=X, y=np.array(list("abacbc")), who=np.array(list("nnssns")))
@@ -79,6 +127,36 @@ def test_regression_with_several_targets_and_inputs_alone(tmp_path):
 def test_wrong_arrays(tmp_path, members, said):
     with pytest.raises(DataError, match=rf"d.npz[:,].*{said}"):
         read_records(Facts(classes=3), saved(tmp_path / "d.npz", **members))
+
+
+LABELS, PLACES = np.array([[1, 0]] * 6), np.array([[0, -100]] * 6)
+
+
+@pytest.mark.parametrize(
+    ("task", "y", "said"),
+    [
+        ("multi-label", LABELS * 1.9, r"has shape \(6, 2\); multi-label needs a 0 or 1 for each label"),
+        ("multi-label", LABELS[:, 0], r"has shape \(6,\); multi-label needs a 0 or 1 for each label"),
+        ("multi-label", np.where(LABELS, np.nan, 1.0), r"row 1 of 'y': NaN or infinite; fill it in or drop the row"),
+        ("tokens", PLACES + 0.9, r"is float64; 3 classes need whole numbers 0 to 2"),
+        ("segmentation", PLACES * 1.0, r"is float64; 3 classes need whole numbers 0 to 2"),
+        ("tokens", PLACES[:, 0], r"has shape \(6,\); tokens needs a class for every place"),
+        ("tokens", PLACES.astype("U"), r"holds <U21; save numbers"),
+    ],
+)
+def test_targets_are_checked_as_those_from_python(tmp_path, task, y, said):
+    with pytest.raises(DataError, match=rf"d.npz(: array 'y' |, ){said}$"):
+        read_records(Facts(classes=3, task=task), saved(tmp_path / "d.npz", x=X, y=y))
+
+
+def test_targets_of_every_kind_of_number_are_read(tmp_path):
+    """As bytes, as yes and no, or in another order of bytes: the same labels, and the same classes of places."""
+    for kind in (np.uint8, bool, ">i4", np.float16, np.longdouble):
+        got = read_records(Facts(task="multi-label"), saved(tmp_path / "d.npz", x=X, y=LABELS.astype(kind))).y
+        assert (got.dtype, got.tolist()) == (torch.float32, LABELS.tolist())
+    for kind in (np.int8, ">i4", np.int64):
+        got = read_records(Facts(task="tokens", classes=3), saved(tmp_path / "d.npz", x=X, y=PLACES.astype(kind))).y
+        assert (got.dtype, got.tolist()) == (torch.int64, PLACES.tolist())
 
 
 def test_whole_labels_without_classes_are_refused(tmp_path):

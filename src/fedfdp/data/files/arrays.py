@@ -13,15 +13,18 @@ from typing import IO
 
 import numpy as np
 import pyarrow as pa
+import torch
 from numpy.lib import format as npy
 
 from fedfdp.core.errors import DataError, SettingError, nearest
 from fedfdp.core.trees import Form, Leaf
+from fedfdp.data.columns import Range
 from fedfdp.data.files import encode
 from fedfdp.data.files.cells import Place
 from fedfdp.data.files.paths import check_size, damage_named, readable
 from fedfdp.data.files.source import Numbers, Piece, label_of, names_in, targets
-from fedfdp.data.schema import Facts, task_of
+from fedfdp.data.from_arrays import for_task
+from fedfdp.data.schema import Facts, class_names, task_of
 
 PIECE = 1 << 23  # bytes read at once
 BOMB = 100  # an archive that unpacks to more than so many times its size …
@@ -144,12 +147,16 @@ class ArraySource:
             first = self.archive.member(f"{self._names[0]}{end}")
             beside = [f"{g}{end}" for g in (self.facts.holder, self.facts.test, self.facts.unit) if g is not None]
             for name in self._names:
-                inputs, known = self.archive.member(f"{name}{end}"), self.archive.member(name).shape[1:]
-                if inputs.shape[1:] != known:
-                    shapes = f"{inputs.name!r} has records of shape {inputs.shape[1:]}, {name!r} of {known}"
+                inputs, known = self.archive.member(f"{name}{end}"), self.archive.member(name)
+                if inputs.shape[1:] != known.shape[1:]:
+                    shapes = f"{inputs.name!r} has records of shape {inputs.shape[1:]}, {name!r} of {known.shape[1:]}"
                     raise DataError(f"{self.path}: {shapes}")
                 if inputs.dtype.kind not in "fiub":
                     raise DataError(f"{self.path}: array {inputs.name!r} holds {inputs.dtype}; save numbers")
+                if not np.can_cast(self._kind(inputs.name), self._kind(name), "same_kind"):
+                    kinds = f"{inputs.name!r} holds {inputs.dtype}, {name!r} {known.dtype}"
+                    raise DataError(f"{self.path}: {kinds}; save both in the same type")
+                self._check_bytes(inputs)
             others = [f"{name}{end}" for name in self._names[1:]]
             for other in (*others, *((label, *beside) if self.labelled else ())):
                 if (found := self.archive.member(other).shape[0]) != first.shape[0]:
@@ -175,11 +182,26 @@ class ArraySource:
         return self._kind(self._names[0])
 
     def _kind(self, name: str) -> type[np.generic]:
-        """Whole numbers of more than one byte are token numbers, unless a range is given; of several, a mask is one."""
+        """Whole numbers of more than one byte are token numbers, unless they are scaled; of several, a mask is one."""
         kind = self.archive.member(name).dtype
         if kind.kind == "b" and self.facts.inputs is not None:
             return np.bool_
-        return np.int64 if kind.kind in "iu" and kind.itemsize > 1 and self.facts.range is None else np.float32
+        return np.int64 if kind.kind in "iu" and kind.itemsize > 1 and self._bounds(name) is None else np.float32
+
+    def _bounds(self, name: str) -> Range | None:
+        """What an input is scaled from. Of several inputs, token numbers and masks are not: the range is not theirs."""
+        kind = self.archive.member(name).dtype
+        kept = kind.kind == "b" or (kind.kind in "iu" and kind.itemsize > 1) or ("mask" in name and kind != np.uint8)
+        if self.facts.inputs is not None and kept:
+            return None
+        return self.facts.range or {"u1": (0.0, 255.0), "b1": (0.0, 1.0)}.get(kind.str[1:])
+
+    def _check_bytes(self, inputs: Member) -> None:
+        """Of several inputs, bytes are scaled where records are images: in other shapes they may be a mask."""
+        image, byte = len(inputs.shape) == 4 and "mask" not in inputs.name, inputs.dtype in (np.uint8, np.int8)
+        if self.facts.inputs is not None and byte and not image and self._bounds(inputs.name) is not None:
+            fix = "save a mask as bool, token numbers as int64, other values as float32"
+            raise DataError(f"{self.path}: array {inputs.name!r} holds {inputs.dtype}, but no images; {fix}")
 
     def most_rows(self) -> int:
         return sum(self.archive.member(f"{self._names[0]}{end}").shape[0] for end, _ in self._parts())
@@ -226,24 +248,21 @@ class ArraySource:
 
     def _scaled(self, rows: Numbers, name: str, start: int) -> Numbers:
         self._check_finite(rows, name, start)
-        bounds = self.facts.range or {"u1": (0.0, 255.0), "b1": (0.0, 1.0)}.get(rows.dtype.str[1:])
-        mask = rows.dtype.kind == "b" and self.facts.inputs is not None
-        return rows if bounds is None or mask else encode.scaled(rows.astype(np.float64), bounds)
+        bounds = self._bounds(name)
+        return rows if bounds is None else encode.scaled(rows.astype(np.float64), bounds)
 
     def _targets(self, name: str) -> Numbers:
         """Floating-point targets without a range are taken as they are, like the inputs."""
-        facts, member = self.facts, self.archive.member(name)
-        if (task := task_of(facts)) is not None and task.targets in ("labels", "places"):
-            many = self.archive.whole(name)
-            if many.ndim < 2 or many.dtype.kind not in "biuf":
-                shape = f"{many.dtype} {many.shape}"
-                raise DataError(f"{self.path}: array {name!r} is {shape}; {task.name} needs numbers for each record")
-            return many.astype(np.float32 if task.targets == "labels" else np.int64)
-        if facts.classes is not None or facts.target is not None or member.dtype.kind != "f":
+        facts, kind, task = self.facts, self.archive.member(name).dtype, task_of(self.facts)
+        several = task is not None and task.targets in ("labels", "places")
+        if not several and (facts.classes is not None or facts.target is not None or kind.kind != "f"):
             return targets(facts, *self._flat(name))
+        if kind.kind not in "biuf":
+            raise DataError(f"{self.path}: array {name!r} holds {kind}; save numbers")
         values = self.archive.whole(name)
         self._check_finite(values, name, 0)
-        return values.astype(np.float32)
+        plain = torch.from_numpy(values.astype(np.float64 if kind.kind == "f" else np.int64))
+        return for_task(f"{self.path}: array {name!r}", plain, len(class_names(facts)) or None, task).numpy()
 
     def _flat(self, name: str) -> tuple[pa.Array, Place]:
         values = self.archive.whole(name)

@@ -23,6 +23,7 @@ from fedfdp.fairness.coefficients import PlainClip
 from fedfdp.features import Features, form_after
 from fedfdp.models import Model, check_output, first_output
 from fedfdp.models.learner import Learner
+from fedfdp.models.trial import check_task
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.training.protocols import Members
 
@@ -105,7 +106,9 @@ def build_model(
     """The model of these terms, for records as the members have them; trained weights come with each broadcast."""
     form, wanted = _form(members, front), parse(Model, model, "model")
     made = wanted.build(input_shape=form[0].shape, outputs=members.outputs, seed=seed, width=width, task=members.task)
-    check_output(made, form, outputs=members.outputs, task=members.task, output=wanted.output)
+    shape, _ = check_output(made, form, outputs=members.outputs, task=members.task, output=wanted.output)
+    if isinstance(members, Federation):
+        check_task(members.task, torch.zeros_like(members.y[:2]), shape)
     return made
 
 

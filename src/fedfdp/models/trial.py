@@ -1,0 +1,51 @@
+"""A task and its loss, tried before anything is charged: whether they take such targets, and what they give."""
+
+import torch
+from torch import Tensor
+
+from fedfdp.core.errors import SettingError
+from fedfdp.models.losses import LossFunction
+from fedfdp.models.tasks import TASKS, Task
+
+
+def check_task(
+    task: Task, y: Tensor, shape: tuple[int, ...], loss: LossFunction | None = None, *, device: str = "cpu"
+) -> None:
+    """Raises unless the loss and `right` give a number for each record, for targets like y and outputs of this shape.
+
+    `loss` takes the place of the task's. Targets are zeros; real ones only where a function of yours fails on those.
+    """
+    if task.targets == "places" and TASKS.get(task.name) == task:
+        places = list(shape)
+        del places[task.axis]
+        if places[1:] != list(y.shape[1:]):
+            given = f"targets of shape {_each(y.shape[1:])}, where the model gives {_each(shape[1:])}"
+            raise SettingError("task", task.name, given, f"it needs a class for every place, {_each(places[1:])}")
+    if loss is None:
+        _try(task.loss, y, shape, device, "task", task.name, "its loss ")
+    else:
+        _try(loss, y, shape, device, "loss", str(getattr(loss, "__qualname__", type(loss).__name__)))
+    _try(task.right, y, shape, device, "task", task.name, "its `right` ")
+
+
+def _try(
+    function: LossFunction, y: Tensor, shape: tuple[int, ...], device: str, setting: str, name: str, part: str = ""
+) -> None:
+    reasons = []
+    for targets in (torch.zeros(2, *y.shape[1:], dtype=y.dtype), y[:2]):
+        try:
+            with torch.random.fork_rng():
+                found = function(torch.zeros(len(targets), *shape[1:], device=device), targets.to(device))
+            break
+        except Exception as error:  # whatever the user's own code raises
+            reasons.append((str(error).splitlines() or [type(error).__name__])[0])
+    else:
+        raise SettingError(setting, name, f"{part}fails on two records: {reasons[0]}")
+    if not isinstance(found, Tensor) or found.shape != targets.shape[:1]:
+        gives = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        fix = "no mean over the batch (reduction='none'), and no dimension but that of the records"
+        raise SettingError(setting, name, f"{part}gives {gives} for {len(targets)} records, one number each", fix)
+
+
+def _each(shape: list[int] | tuple[int, ...]) -> str:
+    return f"(records, {', '.join(map(str, shape))})"
