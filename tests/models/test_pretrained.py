@@ -1,6 +1,7 @@
 """Text from a table, and a small pretrained model with adapters: from files to a saved model."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -92,6 +93,70 @@ def test_padding_has_no_part_in_an_answer(folder):
     assert torch.allclose(first, second, atol=1e-6)
     assert torch.allclose(first, alone, atol=1e-6)
     assert path_of(model) == ("", "")
+
+
+@pytest.fixture(scope="module")
+def decoders(tmp_path_factory, folder):
+    """GPT-2 and Llama with a table of nine words, of which the last one ends a text and none is for padding."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    place = tmp_path_factory.mktemp("decoders")
+    splitter = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*WORDS, "<end>"])}, "[UNK]"))
+    splitter.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=splitter, eos_token="<end>", unk_token="[UNK]")
+    size = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 9, "eos_token_id": 8}
+    gpt2 = transformers.GPT2Config(**size, n_positions=16, bos_token_id=8)
+    llama = transformers.LlamaConfig(**size, intermediate_size=8, max_position_embeddings=16, bos_token_id=8)
+    torch.manual_seed(0)
+    made = {"gpt2": transformers.GPT2LMHeadModel(gpt2), "llama": transformers.LlamaForCausalLM(llama)}
+    for name, model in made.items():
+        model.save_pretrained(place / name)
+        tokenizer.save_pretrained(place / name)
+    (place / "notes.csv").write_text((folder / "notes.csv").read_text())
+    (place / "run.toml").write_text(
+        'rounds = 2\n[data]\nsource = "notes.csv"\nholder = "clinic"\nlabel = "good"\nclasses = ["no", "yes"]\n'
+        'columns = { note = { tokenizer = "gpt2", length = 8 } }\n[model]\nname = "hf:gpt2"\n'
+        'lora = { rank = 2, targets = ["c_attn"] }\n[privacy]\nepsilon = 8.0\nq = 0.5\n'
+    )
+    return place
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+@pytest.mark.parametrize("own", [None, 8, 1, -1])
+def test_a_decoder_answers_at_the_last_token_that_counts(decoders, tmp_path, name, own):
+    """Whatever stands at padding, on either side, whatever its config says, and if a text ends in the pad token."""
+    place = shutil.copytree(decoders / name, tmp_path / name)
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps({**config, "pad_token_id": own}))
+    model = Model(f"hf:{place}").build(input_shape=(6,), outputs=2, seed=0).eval()
+    with torch.no_grad():
+        for text in ([4, 7], [4, 8], [4, 0], [5, 1, 1], [8], [0]):
+            count, rest = len(text), 6 - len(text)
+            body = model.base_model(input_ids=torch.tensor([text])).last_hidden_state[0, -1]
+            alone = body @ model.score.weight.T
+            for pad in (8, 0, 1):
+                ids = torch.tensor([text + [pad] * rest, [pad] * rest + text])
+                mask = torch.tensor([[1] * count + [0] * rest, [0] * rest + [1] * count])
+                found = model(input_ids=ids, attention_mask=mask).logits
+                assert torch.allclose(found, alone.expand(2, 2), atol=1e-6), (text, pad)
+    assert path_of(model) == ("", "")
+
+
+def test_adapters_of_a_decoder_are_read_by_peft(decoders, tmp_path, caplog):
+    import peft
+
+    launch(configs.load(str(decoders / "run.toml")), out=tmp_path / "run")
+    assert "slower than the layer rules" not in caplog.text
+    classifier = transformers.AutoModelForSequenceClassification
+    base = classifier.from_pretrained(decoders / "gpt2", num_labels=2, pad_token_id=8)  # as docs/tasks.md says
+    theirs = peft.PeftModel.from_pretrained(base, tmp_path / "run" / "pretrained").eval()
+    ids, mask = torch.tensor([[4, 7, 8, 8], [6, 4, 7, 8]]), torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0]])
+    with torch.no_grad():
+        ours = fedfdp.load(tmp_path / "run")(input_ids=ids, attention_mask=mask).logits
+        assert torch.allclose(theirs(input_ids=ids, attention_mask=mask).logits, ours, atol=1e-5)
+    (tmp_path / "new.csv").write_text("note\ngood day\nvery good day\n")
+    told = predict(tmp_path / "run", tmp_path / "new.csv").columns["probability"]
+    assert told == pytest.approx(ours.softmax(1).amax(1).tolist(), rel=1e-5)
 
 
 def test_an_adapter_without_a_part_is_refused(folder):

@@ -4,6 +4,7 @@ Nothing is fetched and no code out of the folder is run. What is frozen is never
 new last layer alone are trained.
 """
 
+import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +24,9 @@ log = logging.getLogger("fedfdp")
 PREFIX = "hf:"
 REMARK = "pretrained weights"  # said beside every number of a model out of a folder
 HIDDEN = -1e9  # what is added to the attention to a token that is padding
+SEQUENCES = "AutoModelForSequenceClassification"
 _CLASSES = {
-    "classification": "AutoModelForSequenceClassification",
-    "regression": "AutoModelForSequenceClassification",
-    "multi-label": "AutoModelForSequenceClassification",
+    **dict.fromkeys(("classification", "regression", "multi-label"), SEQUENCES),
     "tokens": "AutoModelForTokenClassification",
     "language": "AutoModelForCausalLM",
 }
@@ -83,9 +83,12 @@ def from_folder(name: str, *, outputs: int, task: Task | None) -> nn.Module:
         allowed = f"its words are {model.config.vocab_size}, the data's {outputs}"
         raise SettingError("model.name", name, allowed, f"set classes = {model.config.vocab_size}")
     model.config.use_cache = False
-    if getattr(model.config, "pad_token_id", None) is None:
+    encoder = model.config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    if _CLASSES[aim] == SEQUENCES and not encoder:
+        _answer_by_mask(model)
+    elif getattr(model.config, "pad_token_id", None) is None:
         model.config.pad_token_id = 0
-    if model.config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and aim != "language":
+    if encoder and aim != "language":
         _mask_by_hand(model)
     made: nn.Module = model.float()
     made.remark = REMARK  # type: ignore[assignment]
@@ -121,6 +124,41 @@ def _added_mask(
     if isinstance(mask, Tensor) and mask.dim() == 2:
         named = {**named, "attention_mask": (1.0 - mask[:, None, None, :].float()) * HIDDEN}
     return given, named
+
+
+def _answer_by_mask(model: Any) -> None:
+    """Lets a decoder read its answer at the last token that the mask counts, whatever stands at padding.
+
+    It would take the last token that is not its pad token. A tokenizer may pad with another one, and texts may end in
+    it, as in the end of a text. So padding becomes the pad token, and nothing else is it: what counts and has its
+    number gets a negative one (~n), which the body of the model sees as it was. Places count from the first token.
+    """
+    config, words = model.config.get_text_config(), model.get_input_embeddings().num_embeddings
+    ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+    config.pad_token_id = next(n for n in (config.pad_token_id, *ends, 0) if n is not None and 0 <= n < words)
+    model.register_forward_pre_hook(_padding_marked, with_kwargs=True)
+    model.base_model.register_forward_pre_hook(_marks_removed, with_kwargs=True)
+
+
+def _padding_marked(
+    model: Any, given: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    ids, mask = named.get("input_ids"), named.get("attention_mask")
+    if isinstance(ids, Tensor) and isinstance(mask, Tensor):
+        pad = model.config.get_text_config().pad_token_id
+        named = {**named, "input_ids": torch.where(mask > 0, torch.where(ids == pad, ~ids, ids), pad)}
+        if "position_ids" in inspect.signature(type(model).forward).parameters:
+            named["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
+    return given, named
+
+
+def _marks_removed(
+    body: nn.Module, given: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def seen(value: Any) -> Any:
+        return torch.where(value < 0, ~value, value) if getattr(value, "dtype", None) == torch.int64 else value
+
+    return tuple(map(seen, given)), {name: seen(value) for name, value in named.items()}
 
 
 def with_adapters(model: nn.Module, lora: Lora, task: Task | None, beside: Sequence[str]) -> nn.Module:
