@@ -1,8 +1,11 @@
 """Text from a table, and a small pretrained model with adapters: from files to a saved model."""
 
 import json
+import re
 import shutil
+from functools import partial
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -10,12 +13,13 @@ from torch import nn
 import fedfdp
 from fedfdp.core.errors import DataError, SettingError
 from fedfdp.core.trees import Leaf
-from fedfdp.models import Model, build
-from fedfdp.models.pretrained import Lora, check_reached, remark_of, told_of_moves
+from fedfdp.models import Model, build, first_output
+from fedfdp.models.pretrained import Lora, check_reached, remark_of, told_of_moves, with_adapters
 from fedfdp.models.tasks import TASKS
 from fedfdp.privacy.clipping.plan import path_of
 from fedfdp.runs import config as configs
 from fedfdp.runs.build import federation_of, launch
+from fedfdp.runs.exported import export
 from fedfdp.runs.predict import predict
 
 transformers = pytest.importorskip("transformers")
@@ -187,6 +191,94 @@ def test_adapters_of_any_module():
     trained = {name: tuple(part.shape) for name, part in model.named_parameters() if part.requires_grad}
     assert sorted(trained.values()) == [(2, 4), (3,), (3, 128), (128, 2)]  # A, the layer's bias and weight, B
     assert remark_of(model) == ""
+
+
+def test_an_input_that_the_model_does_not_use_is_refused(folder):
+    """transformers takes any further input by name and says nothing of it: predictions would not depend on it."""
+    text = (folder / "run.toml").read_text().replace("columns = {", "columns = { score = [0, 1],")
+    (folder / "table.toml").write_text(text.replace("notes.csv", "scores.csv"))
+    rows = (folder / "notes.csv").read_text().splitlines()
+    scored = [f"{row},{'score' if i == 0 else i % 2}" for i, row in enumerate(rows)]
+    (folder / "scores.csv").write_text("\n".join(scored) + "\n")
+    line = (
+        "model = 'BertForSequenceClassification': does not use the input table; "
+        "list these columns in data.ignore instead, or give a module of yours"
+    )
+    with pytest.raises(SettingError, match=f"^{re.escape(line)}$"):
+        launch(configs.load(str(folder / "table.toml")))
+    net = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "bert")
+    form = (*IDS, Leaf("table", (1,), "float32"))
+    with pytest.raises(SettingError, match="does not use the input table"):  # as it is, and below adapters
+        first_output(with_adapters(net, Lora(2, ("query",)), None, ()), form)
+
+
+def test_tokens_of_another_models_tokenizer_are_refused_before_anything_is_charged(folder, decoders, tmp_path):
+    """Of seven words, where the tokenizer has nine; the texts have the last one of its words at padding."""
+    small = transformers.GPT2Config(vocab_size=7, n_positions=16, n_embd=8, n_layer=1, n_head=2)
+    transformers.GPT2LMHeadModel(small).save_pretrained(tmp_path / "small")
+    config = configs.load(str(decoders / "run.toml"), [f"model.name=hf:{tmp_path}/small"])
+    line = (
+        "model = 'GPT2ForSequenceClassification': its table has 7 words, the records have others: "
+        "their tokenizer is another model's; take the tokenizer in the model's own folder"
+    )
+    with pytest.raises(SettingError, match=f"^{re.escape(line)}$"):
+        launch(config, out=tmp_path / "run")
+    assert not list(tmp_path.glob("run/*ledger*"))
+    told = [f"data.source={folder}/notes.csv", "data.task=language", 'data.ignore=["good"]']
+    text = (decoders / "run.toml").read_text().replace('label = "good"\nclasses = ["no", "yes"]', "")
+    (decoders / "told.toml").write_text(text)
+    with pytest.raises(SettingError, match="its words are 7, the data's 9: the tokenizer is another model's; take the"):
+        launch(configs.load(str(decoders / "told.toml"), [*told, f"model.name=hf:{tmp_path}/small"]))
+
+
+@pytest.mark.parametrize("wrong", [-1, 8])
+def test_tokens_out_of_the_table_are_refused_in_training_prediction_and_export(folder, tmp_path, wrong):
+    net = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "bert")
+    ids = torch.randint(0, 8, (20, 4), generator=torch.Generator().manual_seed(0))
+    x = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    clients = {"north": (x, torch.arange(20) % 2), "south": (x, torch.arange(20) % 2)}
+    method, line = fedfdp.FedAvg(lr=0.1), "its table has 8 words, the records have others"
+    train = partial(fedfdp.train, net, algorithm=method, rounds=1)
+    train(fedfdp.Federation.from_clients(clients), out=tmp_path / "run")
+    bad = ids.clone()
+    bad[3, 2] = wrong
+    numpy.savez(tmp_path / "bad.npz", input_ids=bad, attention_mask=torch.ones_like(ids))
+    with pytest.raises(SettingError, match=line):
+        predict(tmp_path / "run", tmp_path / "bad.npz", net)
+    with pytest.raises(SettingError, match=line):
+        export(tmp_path / "run", tmp_path / "net.pt2", net, tmp_path / "bad.npz")
+    clients["south"] = ({**x, "input_ids": bad}, torch.arange(20) % 2)
+    with pytest.raises(SettingError, match=line):
+        train(fedfdp.Federation.from_clients(clients))
+
+
+def test_a_tokenizer_that_cannot_pad_or_leaves_no_place_is_one_line(folder, tmp_path):
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    def saved(name, **given):
+        splitter = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, "[UNK]"))
+        splitter.pre_tokenizer = pre_tokenizers.Whitespace()
+        if name == "framed":
+            splitter.post_processor = processors.TemplateProcessing(
+                single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+            )
+        transformers.PreTrainedTokenizerFast(tokenizer_object=splitter, **given).save_pretrained(tmp_path / name)
+        return str(tmp_path / name)
+
+    def read(tokenizer, length=4):
+        sets = [f"data.columns.note.tokenizer={tokenizer}", f"data.columns.note.length={length}"]
+        return federation_of(configs.load(str(folder / "run.toml"), sets)).x.parts
+
+    with pytest.raises(SettingError, match="has no token to pad with, nor one for the end or for unknown words; give"):
+        read(saved("bare"))
+    found = read(saved("ids", pad_token="[PAD]", unk_token="[UNK]", model_input_names=["input_ids"]))
+    assert found[1][0].tolist() == [1, 1, 0, 0]  # good day
+    framed = saved("framed", pad_token="[PAD]", unk_token="[UNK]")
+    assert read(framed, 3)[0][0].tolist() == [2, 4, 3]  # good, framed
+    for length in (1, 2):
+        allowed = f"data.columns.note.length = {length}: above 2: so many tokens the tokenizer adds to every text"
+        with pytest.raises(SettingError, match=allowed):
+            read(framed, length)
 
 
 def test_what_does_not_fit_is_one_line(folder):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfdp.core.errors import SettingError, nearest, require
-from fedfdp.core.trees import Form, call, random
+from fedfdp.core.trees import Form, Inputs, arguments_of, call, random
 from fedfdp.models.outputs import unwrapped
 from fedfdp.models.tasks import Task
 
@@ -23,6 +23,7 @@ log = logging.getLogger("fedfdp")
 
 PREFIX = "hf:"
 REMARK = "pretrained weights"  # said beside every number of a model out of a folder
+OWN_TOKENIZER = "take the tokenizer in the model's own folder"
 HIDDEN = -1e9  # what is added to the attention to a token that is padding
 SEQUENCES = "AutoModelForSequenceClassification"
 _CLASSES = {
@@ -79,9 +80,10 @@ def from_folder(name: str, *, outputs: int, task: Task | None) -> nn.Module:
         transformers.logging.set_verbosity(verbosity)
         if bars:
             transformers.logging.enable_progress_bar()
-    if aim == "language" and model.config.vocab_size != outputs:
-        allowed = f"its words are {model.config.vocab_size}, the data's {outputs}"
-        raise SettingError("model.name", name, allowed, f"set classes = {model.config.vocab_size}")
+    if aim == "language" and (words := model.config.vocab_size) != outputs:
+        fix = f"set classes = {words}" if outputs < words else f"{OWN_TOKENIZER}, and leave data.classes out"
+        other = "" if outputs < words else ": the tokenizer is another model's"
+        raise SettingError("model.name", name, f"its words are {words}, the data's {outputs}{other}", fix)
     model.config.use_cache = False
     encoder = model.config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
     if _CLASSES[aim] == SEQUENCES and not encoder:
@@ -206,6 +208,38 @@ def _linear(model: nn.Module) -> list[str]:
 def adapters_of(names: Mapping[str, object]) -> list[str]:
     """The parameters that belong to adapters, by their names."""
     return [name for name in names if "lora_" in name or "adapter" in name]
+
+
+def _of_transformers(model: nn.Module) -> Any:
+    """The model of transformers in it, below adapters; None where its code is not of that library."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return base if type(base).__module__.startswith("transformers.") else None
+
+
+def check_inputs(model: nn.Module, form: Form) -> None:
+    """Raises if records have an input that a model of transformers does not name: it would say nothing of it."""
+    if (base := _of_transformers(model)) is None:
+        return
+    takes = inspect.signature(type(base).forward).parameters
+    for leaf in form:
+        if leaf.name.isidentifier() and leaf.name not in takes:
+            fix = "list these columns in data.ignore instead" if leaf.name == "table" else "take a model that does"
+            allowed = f"does not use the input {leaf.name}"
+            raise SettingError("model", type(base).__name__, allowed, f"{fix}, or give a module of yours")
+
+
+def check_words(model: nn.Module, x: Inputs) -> None:
+    """Raises if records have a token that a model of transformers has no row for in its table."""
+    base, (given, named) = _of_transformers(model), arguments_of(x)
+    ids = named.get("input_ids", given[0] if given else None)
+    if base is None or ids is None or ids.is_floating_point() or not ids.numel():
+        return
+    if getattr(base.config.get_text_config(), "vocab_size", None) is None:
+        return  # it takes numbers that are no places in a table
+    words = len(base.get_input_embeddings().weight)
+    if not 0 <= int(ids.min()) <= int(ids.max()) < words:
+        allowed = f"its table has {words} words, the records have others: their tokenizer is another model's"
+        raise SettingError("model", type(base).__name__, allowed, OWN_TOKENIZER)
 
 
 def check_reached(model: nn.Module, form: Form, output: str | None) -> None:

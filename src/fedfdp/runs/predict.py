@@ -18,6 +18,7 @@ from fedfdp.core.errors import DataError, SettingError
 from fedfdp.core.trees import Form, Inputs, Leaf, call, grown, is_plain, like, parts_of
 from fedfdp.data.predictions import Meaning, meaning, read_inputs
 from fedfdp.models.outputs import unwrapped
+from fedfdp.models.pretrained import check_words
 from fedfdp.models.tasks import find_task, task_for
 from fedfdp.runs import config as configs
 from fedfdp.runs.folder import RunFolder
@@ -62,6 +63,7 @@ def predict(
     folder = RunFolder.find(Path(run))
     task, net = task_of(folder), load(run, model, holder=holder)
     x, means = records_of(folder, Path(file), task, ignore)
+    check_words(net, x)
     aim = find_task(task["name"]) if "name" in task else task_for(task["classes"])
     entry = task.get("output")
     with torch.inference_mode():

@@ -33,7 +33,7 @@ from fedfdp.models import check_output
 from fedfdp.models.copies import copied
 from fedfdp.models.learner import Learner
 from fedfdp.models.losses import LossFunction, check_loss
-from fedfdp.models.pretrained import check_reached
+from fedfdp.models.pretrained import check_reached, check_words
 from fedfdp.native.threads import allowed_threads
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
@@ -156,6 +156,7 @@ def train(
         inner = federation.with_inputs(mapped(front, federation.x, threads=allowed_threads(threads)))
     shape, entry = check_output(model, inner.form, outputs=inner.outputs, task=task, output=output)
     check_reached(model, inner.form, entry)
+    check_words(model, inner.x)
     if front is None and not (own or models or isinstance(federation, Domains)):
         inner = computed_once(model, inner, entry)
     if loss is not None:
