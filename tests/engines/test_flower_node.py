@@ -306,6 +306,11 @@ def test_a_node_file_is_read_with_its_paths_and_refuses_what_is_unsafe(tmp_path)
         (tmp_path / "node.toml").write_text(line + text + extra)
         with pytest.raises(SettingError, match=named):
             load_node(tmp_path / "node.toml")
+    (tmp_path / "node.toml").write_text(text + "[policy]\nmax_weigths=5\n")  # its limit would have no effect
+    with pytest.raises(
+        SettingError, match=r"^node\.policy\.max_weigths = 5: no such setting; did you mean 'max_weights'"
+    ):
+        load_node(tmp_path / "node.toml")
     with pytest.raises(SettingError, match="key = None"):
         NodeConfig("n", "127.0.0.1:1", "f", NodeData(file="d"))
     with pytest.raises(SettingError, match=r"policy\.max_q"):

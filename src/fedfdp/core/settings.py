@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _WORDS = dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number")
 _WORDS |= dict.fromkeys(("float_type", "float_parsing"), "a number")
 _WORDS |= dict.fromkeys(("bool_type", "bool_parsing"), "true or false")
-_WORDS |= {"dict_type": "settings by name, as { name = value }", "tuple_type": 'a list, as ["a", "b"]'}
-_WORDS |= {"string_type": 'a text, as "word"', "list_type": 'a list, as ["a", "b"]'}
+_WORDS |= dict.fromkeys(("dict_type", "dataclass_type"), "settings by name, as { name = value }")
+_WORDS |= dict.fromkeys(("tuple_type", "list_type"), 'a list, as ["a", "b"]') | {"string_type": 'a text, as "word"'}
 
 T = TypeVar("T", bound="DataclassInstance")
 
@@ -28,13 +28,7 @@ def parse(kind: type[T], values: object, section: str) -> T:
     """The dataclass `kind` from a section of a config; a SettingError names the setting that does not fit."""
     if not isinstance(values, dict):
         raise SettingError(section, values, "a section of settings", f"write [{section}] and its settings below it")
-    known = [field.name for field in dataclasses.fields(kind)]
-    gone: dict[str, str] = getattr(kind, "GONE", {})  # settings of earlier versions, and what takes their place
-    for name in values:
-        if name in gone:
-            raise SettingError(f"{section}.{name}", values[name], "there is no such setting any more", gone[name])
-        if name not in known:
-            raise SettingError(f"{section}.{name}", values[name], f"no such setting; {nearest(name, known)}")
+    known = _known_names(kind, values, section)
     defaults = {field.name: field.default for field in dataclasses.fields(kind)}
     values = {name: None if _unset(kind, name, value) else value for name, value in values.items()}
     values = {name: value for name, value in values.items() if value is not None or defaults[name] is not None}
@@ -44,6 +38,22 @@ def parse(kind: type[T], values: object, section: str) -> T:
         first = invalid.errors()[0]
         place = ".".join(filter(None, [section, *(str(part) for part in first["loc"] if part in known)]))
         raise SettingError(place, first["input"], _WORDS.get(first["type"], first["msg"].lower())) from None
+
+
+def _known_names(kind: type["DataclassInstance"], values: dict[str, Any], section: str) -> set[str]:
+    """The names of all settings that there are, sections within it too; raises for one that is given and is not."""
+    fields = {field.name: field.type for field in dataclasses.fields(kind)}
+    gone: dict[str, str] = getattr(kind, "GONE", {})  # settings of earlier versions, and what takes their place
+    known = set(fields)
+    for name, value in values.items():
+        if name in gone:
+            raise SettingError(f"{section}.{name}", value, "there is no such setting any more", gone[name])
+        if name not in fields:
+            raise SettingError(f"{section}.{name}", value, f"no such setting; {nearest(name, fields)}")
+        for inner in (fields[name], *typing.get_args(fields[name])) if isinstance(value, dict) else ():
+            if isinstance(inner, type) and dataclasses.is_dataclass(inner):
+                known |= _known_names(inner, value, f"{section}.{name}")
+    return known
 
 
 def _dates_as_text(value: object) -> object:

@@ -14,7 +14,7 @@ from fedfdp.core.importing import imported
 from fedfdp.core.settings import left_out
 from fedfdp.core.trees import Form, blank, call, is_plain
 from fedfdp.models.outputs import entry_of, unwrapped
-from fedfdp.models.pretrained import PREFIX, Lora, from_folder, with_adapters
+from fedfdp.models.pretrained import PREFIX, Lora, check_inputs, from_folder, with_adapters
 from fedfdp.models.tasks import Task
 from fedfdp.models.zoo import LEAST_IMAGE, head_cnn, linear, mlp, paper_cnn, small_cnn
 from fedfdp.privacy.clipping.modules import named_layers
@@ -166,6 +166,7 @@ def first_output(model: nn.Module, form: Form, output: str | None = None) -> tup
 
     A SettingError if the model takes no such records. `output` is the entry that was declared.
     """
+    check_inputs(model, form)
     modes = [(module, module.training) for module in model.modules()]
     try:
         with changes_undone(named_layers(model)), torch.inference_mode():

@@ -4,6 +4,7 @@ Nothing is fetched and no code out of the folder is run. What is frozen is never
 new last layer alone are trained.
 """
 
+import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfdp.core.errors import SettingError, nearest, require
-from fedfdp.core.trees import Form, call, random
+from fedfdp.core.trees import Form, Inputs, arguments_of, call, random
 from fedfdp.models.outputs import unwrapped
 from fedfdp.models.tasks import Task
 
@@ -22,11 +23,11 @@ log = logging.getLogger("fedfdp")
 
 PREFIX = "hf:"
 REMARK = "pretrained weights"  # said beside every number of a model out of a folder
+OWN_TOKENIZER = "take the tokenizer in the model's own folder"
 HIDDEN = -1e9  # what is added to the attention to a token that is padding
+SEQUENCES = "AutoModelForSequenceClassification"
 _CLASSES = {
-    "classification": "AutoModelForSequenceClassification",
-    "regression": "AutoModelForSequenceClassification",
-    "multi-label": "AutoModelForSequenceClassification",
+    **dict.fromkeys(("classification", "regression", "multi-label"), SEQUENCES),
     "tokens": "AutoModelForTokenClassification",
     "language": "AutoModelForCausalLM",
 }
@@ -79,13 +80,17 @@ def from_folder(name: str, *, outputs: int, task: Task | None) -> nn.Module:
         transformers.logging.set_verbosity(verbosity)
         if bars:
             transformers.logging.enable_progress_bar()
-    if aim == "language" and model.config.vocab_size != outputs:
-        allowed = f"its words are {model.config.vocab_size}, the data's {outputs}"
-        raise SettingError("model.name", name, allowed, f"set classes = {model.config.vocab_size}")
+    if aim == "language" and (words := model.config.vocab_size) != outputs:
+        fix = f"set classes = {words}" if outputs < words else f"{OWN_TOKENIZER}, and leave data.classes out"
+        other = "" if outputs < words else ": the tokenizer is another model's"
+        raise SettingError("model.name", name, f"its words are {words}, the data's {outputs}{other}", fix)
     model.config.use_cache = False
-    if getattr(model.config, "pad_token_id", None) is None:
+    encoder = model.config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    if _CLASSES[aim] == SEQUENCES and not encoder:
+        _answer_by_mask(model)
+    elif getattr(model.config, "pad_token_id", None) is None:
         model.config.pad_token_id = 0
-    if model.config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and aim != "language":
+    if encoder and aim != "language":
         _mask_by_hand(model)
     made: nn.Module = model.float()
     made.remark = REMARK  # type: ignore[assignment]
@@ -121,6 +126,41 @@ def _added_mask(
     if isinstance(mask, Tensor) and mask.dim() == 2:
         named = {**named, "attention_mask": (1.0 - mask[:, None, None, :].float()) * HIDDEN}
     return given, named
+
+
+def _answer_by_mask(model: Any) -> None:
+    """Lets a decoder read its answer at the last token that the mask counts, whatever stands at padding.
+
+    It would take the last token that is not its pad token. A tokenizer may pad with another one, and texts may end in
+    it, as in the end of a text. So padding becomes the pad token, and nothing else is it: what counts and has its
+    number gets a negative one (~n), which the body of the model sees as it was. Places count from the first token.
+    """
+    config, words = model.config.get_text_config(), model.get_input_embeddings().num_embeddings
+    ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+    config.pad_token_id = next(n for n in (config.pad_token_id, *ends, 0) if n is not None and 0 <= n < words)
+    model.register_forward_pre_hook(_padding_marked, with_kwargs=True)
+    model.base_model.register_forward_pre_hook(_marks_removed, with_kwargs=True)
+
+
+def _padding_marked(
+    model: Any, given: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    ids, mask = named.get("input_ids"), named.get("attention_mask")
+    if isinstance(ids, Tensor) and isinstance(mask, Tensor):
+        pad = model.config.get_text_config().pad_token_id
+        named = {**named, "input_ids": torch.where(mask > 0, torch.where(ids == pad, ~ids, ids), pad)}
+        if "position_ids" in inspect.signature(type(model).forward).parameters:
+            named["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
+    return given, named
+
+
+def _marks_removed(
+    body: nn.Module, given: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def seen(value: Any) -> Any:
+        return torch.where(value < 0, ~value, value) if getattr(value, "dtype", None) == torch.int64 else value
+
+    return tuple(map(seen, given)), {name: seen(value) for name, value in named.items()}
 
 
 def with_adapters(model: nn.Module, lora: Lora, task: Task | None, beside: Sequence[str]) -> nn.Module:
@@ -168,6 +208,38 @@ def _linear(model: nn.Module) -> list[str]:
 def adapters_of(names: Mapping[str, object]) -> list[str]:
     """The parameters that belong to adapters, by their names."""
     return [name for name in names if "lora_" in name or "adapter" in name]
+
+
+def _of_transformers(model: nn.Module) -> Any:
+    """The model of transformers in it, below adapters; None where its code is not of that library."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return base if type(base).__module__.startswith("transformers.") else None
+
+
+def check_inputs(model: nn.Module, form: Form) -> None:
+    """Raises if records have an input that a model of transformers does not name: it would say nothing of it."""
+    if (base := _of_transformers(model)) is None:
+        return
+    takes = inspect.signature(type(base).forward).parameters
+    for leaf in form:
+        if leaf.name.isidentifier() and leaf.name not in takes:
+            fix = "list these columns in data.ignore instead" if leaf.name == "table" else "take a model that does"
+            allowed = f"does not use the input {leaf.name}"
+            raise SettingError("model", type(base).__name__, allowed, f"{fix}, or give a module of yours")
+
+
+def check_words(model: nn.Module, x: Inputs) -> None:
+    """Raises if records have a token that a model of transformers has no row for in its table."""
+    base, (given, named) = _of_transformers(model), arguments_of(x)
+    ids = named.get("input_ids", given[0] if given else None)
+    if base is None or ids is None or ids.is_floating_point() or not ids.numel():
+        return
+    if getattr(base.config.get_text_config(), "vocab_size", None) is None:
+        return  # it takes numbers that are no places in a table
+    words = len(base.get_input_embeddings().weight)
+    if not 0 <= int(ids.min()) <= int(ids.max()) < words:
+        allowed = f"its table has {words} words, the records have others: their tokenizer is another model's"
+        raise SettingError("model", type(base).__name__, allowed, OWN_TOKENIZER)
 
 
 def check_reached(model: nn.Module, form: Form, output: str | None) -> None:

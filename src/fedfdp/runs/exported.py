@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from fedfdp.core.errors import RunError, SettingError
 from fedfdp.core.trees import Form, Inputs, arguments_of, call, like, parts_of, random
 from fedfdp.models.outputs import unwrapped
+from fedfdp.models.pretrained import check_words
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.predict import records_of
 from fedfdp.runs.released import form_in, load, task_of
@@ -44,6 +45,7 @@ def export(run: Path, file: Path, model: nn.Module | None = None, records: Path 
     net = load(run, model)
     x = made_up(net, form_in(task))
     real = None if records is None else records_of(folder, records, task)[0][:MOST]
+    check_words(net, x if real is None else real)
     try:
         answer = write(_with_output(net, task.get("output")), x, file, folder)
     except OSError as error:

@@ -18,6 +18,7 @@ from fedfdp.core.errors import DataError, SettingError
 from fedfdp.core.trees import Form, Inputs, Leaf, call, grown, is_plain, like, parts_of
 from fedfdp.data.predictions import Meaning, meaning, read_inputs
 from fedfdp.models.outputs import at_once, unwrapped
+from fedfdp.models.pretrained import check_words
 from fedfdp.runs import config as configs
 from fedfdp.runs.folder import RunFolder
 from fedfdp.runs.released import Task, aim_of, form_in, load, task_of
@@ -64,6 +65,7 @@ def predict(
     folder = RunFolder.find(Path(run))
     task, net = task_of(folder), load(run, model, holder=holder)
     x, means = records_of(folder, Path(file), task, ignore)
+    check_words(net, x)
     aim, entry = aim_of(task), task.get("output")
     with torch.inference_mode():
         each = unwrapped(call(net, x[:2]), entry).numel() // min(2, len(x)) if len(x) else 0

@@ -33,7 +33,7 @@ from fedfdp.models import check_output
 from fedfdp.models.copies import copied
 from fedfdp.models.learner import Learner
 from fedfdp.models.losses import LossFunction
-from fedfdp.models.pretrained import check_reached
+from fedfdp.models.pretrained import check_reached, check_words
 from fedfdp.models.trial import check_task
 from fedfdp.native.threads import allowed_threads
 from fedfdp.privacy.dpsgd import DPSGD
@@ -157,6 +157,7 @@ def train(
         inner = federation.with_inputs(mapped(front, federation.x, threads=allowed_threads(threads)))
     shape, entry = check_output(model, inner.form, outputs=inner.outputs, task=task, output=output)
     check_reached(model, inner.form, entry)
+    check_words(model, inner.x)
     if front is None and not (own or models or isinstance(federation, Domains)):
         inner = computed_once(model, inner, entry)
     device = available(device)

@@ -49,6 +49,9 @@ def tokenizer_at(folder: str, setting: str) -> Any:
         raise SettingError(setting, folder, f"holds no tokenizer: {reason}", "save_pretrained writes one") from None
     if found.pad_token is None:
         found.pad_token = found.eos_token or found.unk_token
+    if found.pad_token is None:
+        fix = "give it a pad_token and save it again: pads count nowhere"
+        raise SettingError(setting, folder, "has no token to pad with, nor one for the end or for unknown words", fix)
     return found
 
 
@@ -65,8 +68,12 @@ def tokens(words: Words, values: pa.Array, place: Place) -> tuple[NDArray[np.int
     setting = f"data.columns.{words.name}.tokenizer"
     file = None if place.trained or len(texts) < KEPT else _place(words, texts, setting)
     if file is None or (found := _kept(file, (2, len(texts), words.length))) is None:
-        take = tokenizer_at(words.tokenizer, setting)
-        made = take(texts, padding="max_length", truncation=True, max_length=words.length, return_tensors="np")
+        take, length = tokenizer_at(words.tokenizer, setting), words.length
+        if length <= (added := take.num_special_tokens_to_add()):
+            allowed = f"above {added}: so many tokens the tokenizer adds to every text"
+            raise SettingError(f"data.columns.{words.name}.length", length, allowed, "64 is usual")
+        told: dict[str, Any] = {"padding": "max_length", "truncation": True, "max_length": length}
+        made = take(texts, **told, return_attention_mask=True, return_tensors="np")
         found = np.stack([made[IDS], made[MASK]]).astype(np.int32)
         if file is not None:
             _keep(file, found)

@@ -35,6 +35,7 @@ from fedfdp.engines.local import LocalEngine
 from fedfdp.features import whole as with_features
 from fedfdp.features.mapped import mapped
 from fedfdp.models import Model
+from fedfdp.models.pretrained import check_words
 from fedfdp.privacy.ledger.periods import Today, utc_today
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
@@ -185,6 +186,7 @@ class Node(AbstractContextManager["Node"]):
             method = in_parts(method, wanted.own or ()) if differ else method
             check_size(terms.model, whole, front, most=self.policy.max_weights, width=width)
             model = build_model(terms.model, whole, front, seed=terms.start, width=width)
+            check_words(model, whole.x)
             if terms.frozen and terms.frozen != frozen_digest(with_features(front, model)):
                 fix = "both sides must have the same file of it and the same version of torch"
                 raise SettingError("model", terms.model.get("name"), "its frozen part is not the coordinator's", fix)
