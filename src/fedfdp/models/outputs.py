@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from fedfdp.core.errors import SettingError
+from fedfdp.core.identity import slots_of
 from fedfdp.models.losses import LossFunction
 
 USUAL = "logits"  # what libraries of models call it
@@ -30,7 +31,7 @@ def unwrapped(given: Any, output: str | None) -> Tensor:
     if output is None:
         return given  # type: ignore[no-any-return]
     if isinstance(given, Mapping):
-        return given[output]  # type: ignore[no-any-return]
+        return given[output if output in given else int(output)]  # type: ignore[no-any-return]
     return given[int(output)] if output.isdecimal() else getattr(given, output)  # type: ignore[no-any-return]
 
 
@@ -39,12 +40,13 @@ def at_once(most: int, numbers: int) -> int:
     return max(1, min(most, MOST_AT_ONCE // max(1, numbers)))
 
 
-def entry_of(given: Any, wanted: str | None, model: str) -> str | None:
+def entry_of(given: Any, wanted: str | int | None, model: str) -> str | None:
     """The name of the entry that counts: the one that was declared, or `logits`; None where a model gives a tensor."""
     names = _names(given)
     if isinstance(given, Tensor) and wanted is None:
         return None
-    found = wanted or (USUAL if USUAL in names else next(iter(names)) if len(names) == 1 else None)
+    usual = USUAL if USUAL in names else next(iter(names)) if len({*map(id, names.values())}) == 1 else None
+    found = usual if wanted in (None, "") else str(wanted)
     if found is None or found not in names:
         allowed = f"{model} gives {', '.join(names) or type(given).__name__}"
         raise SettingError("output", wanted, allowed, 'name the one that the loss is computed of, as output="logits"')
@@ -52,11 +54,13 @@ def entry_of(given: Any, wanted: str | None, model: str) -> str | None:
 
 
 def _names(given: Any) -> dict[str, Tensor]:
-    """The tensors in what a model gives, by name; those of a tuple by number."""
+    """The tensors in what a model gives, by name; those of a tuple by number, and by name where it has names."""
     if isinstance(given, Mapping):
         entries = dict(given)
     elif isinstance(given, tuple | list):
         entries = {str(i): value for i, value in enumerate(given)}
+        entries |= dict(zip(getattr(given, "_fields", ()), given, strict=False))
     else:
-        entries = {} if isinstance(given, Tensor) else {k: v for k, v in vars(given).items() if not k.startswith("_")}
+        held = {} if isinstance(given, Tensor) else {**getattr(given, "__dict__", {}), **slots_of(given)}
+        entries = {name: value for name, value in held.items() if not name.startswith("_")}
     return {str(name): value for name, value in entries.items() if isinstance(value, Tensor)}

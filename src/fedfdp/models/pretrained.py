@@ -212,7 +212,8 @@ def adapters_of(names: Mapping[str, object]) -> list[str]:
 
 def _of_transformers(model: nn.Module) -> Any:
     """The model of transformers in it, below adapters; None where its code is not of that library."""
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    below: Any = getattr(model, "get_base_model", None)
+    base = below() if callable(below) else model
     return base if type(base).__module__.startswith("transformers.") else None
 
 
@@ -278,7 +279,9 @@ def told_of_moves(start: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> str
         return ""
     if not still:
         return f"all {len(adapters)} adapters have moved"
-    return f"{len(still)} of {len(adapters)} adapters have not moved, such as {still[0]}: the run trains another copy"
+    few = f"{len(still)} of {len(adapters)} adapters have not moved, such as {still[0]}"
+    why = "their gradients are too small for their numbers to change (a larger lr or alpha helps)"
+    return f"{few}: {why}, or the run trains another copy"
 
 
 def save_whole(model: nn.Module, folder: Path) -> None:
