@@ -12,7 +12,7 @@ from fedfdp.core.errors import SettingError
 from fedfdp.core.records import from_bytes, to_bytes
 from fedfdp.data import Federation
 from fedfdp.engines.flower import memory
-from fedfdp.engines.flower.messages import Hello, Judge, Question
+from fedfdp.engines.flower.messages import COULD_NOT, Hello, Judge, Question
 from fedfdp.engines.flower.policy import NodeConfig, NodeData, Policy, load_node
 from fedfdp.engines.flower.terms import Terms, build_model
 from fedfdp.privacy.accounting import Event, epsilon
@@ -352,3 +352,17 @@ def test_targets_at_other_places_than_the_models_are_refused_before_a_round():
     model = {"name": "torch.nn:Conv2d", "arguments": {"in_channels": 1, "out_channels": 2, "kernel_size": 1}}
     with pytest.raises(SettingError, match=r"it needs a class for every place, \(records, 5, 5\)$"):
         build_model(model, federation, seed=0)
+
+
+def test_words_beyond_the_models_table_are_told_to_their_owner_alone(secure, monkeypatch):
+    """A coordinator that chose the size of the table would learn from the reason whether a rare word is there."""
+
+    def beyond(model, x):
+        raise SettingError("model", "Bert", "its table has 3 words, the records have others")
+
+    monkeypatch.setattr("fedfdp.engines.flower.node.check_words", beyond)
+    node = node_of(secure)
+    answer = node.answer(ask(secure))
+    assert (answer.status, answer.reason) == ("refused", COULD_NOT)
+    assert node.stopped
+    assert not list(node.ledger.entries())

@@ -6,8 +6,8 @@ wrong while records are read is told to its owner alone: an error's text may hol
 
 import json
 import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -186,7 +186,6 @@ class Node(AbstractContextManager["Node"]):
             method = in_parts(method, wanted.own or ()) if differ else method
             check_size(terms.model, whole, front, most=self.policy.max_weights, width=width)
             model = build_model(terms.model, whole, front, seed=terms.start, width=width)
-            check_words(model, whole.x)
             if terms.frozen and terms.frozen != frozen_digest(with_features(front, model)):
                 fix = "both sides must have the same file of it and the same version of torch"
                 raise SettingError("model", terms.model.get("name"), "its frozen part is not the coordinator's", fix)
@@ -195,6 +194,8 @@ class Node(AbstractContextManager["Node"]):
                 method.check(learner.initial())  # a round in which nothing is shared would cost ε all the same
             if privacy is not None:
                 try_out(learner, privacy, whole, front)
+            with self._untold("records that are not for this model"):
+                check_words(model, whole.x)
             inner = whole if front is None else self._mapped(front)
             engine = LocalEngine(
                 inner,
@@ -210,13 +211,19 @@ class Node(AbstractContextManager["Node"]):
         return self._agreed[text]
 
     def _mapped(self, front: nn.Module) -> Federation:
-        """The holder's records as features, kept in its own folder. This reads records: what fails is not told."""
-        try:
+        """The holder's records as features, kept in its own folder."""
+        with self._untold("features"):
             x = mapped(front, self.federation.x, folder=self.folder / "features", progress=log.info)
             return self.federation.with_inputs(x)
+
+    @contextmanager
+    def _untold(self, what: str) -> Iterator[None]:
+        """Records are read within it before a question is answered: what fails is told to their owner alone."""
+        try:
+            yield
         except Exception as error:
-            log.exception("could not compute features")
-            self._stop(f"features: {type(error).__name__}")
+            log.exception("failed before an answer: %s", what)
+            self._stop(f"{what}: {type(error).__name__}")
             raise RefusalError(COULD_NOT) from None
 
     def _prepare_training(self, question: Question, agreed: _Agreed) -> Callable[[], Answer]:
