@@ -1,6 +1,6 @@
 """Augmentation multiplicity: several views of a record, averaged before clipping, at no extra cost in privacy.
 
-    python examples/views.py        # the table of docs/models.md
+    python examples/views.py --views 1,4 --rates 16        # the numbers of docs/models.md
 
 Every view is a record, and the image it was made of is its `unit`: all gradients of a unit are added up, and the sum is
 cut to C. So an image moves the total by no more than C, however many views it has. The images of the test stay as they
