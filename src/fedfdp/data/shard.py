@@ -12,6 +12,8 @@ from torch import Tensor
 
 from fedfdp.core.trees import Inputs, Tree, form_of, parts_of
 
+AT_ONCE = 32  # records that are converted together
+
 
 @dataclass(frozen=True, eq=False)
 class Persons:
@@ -76,7 +78,9 @@ class Shard:
 
 def inputs_at(x: Inputs, index: Tensor) -> Inputs:
     """These records of a pool; features, which are kept in half precision, become float32."""
-    found = x[index]
-    if isinstance(found, Tree):
-        return found
-    return found.float() if found.dtype == torch.float16 else found
+    if isinstance(x, Tree) or x.dtype != torch.float16:
+        return x[index]
+    found = x.new_empty(len(index), *x.shape[1:], dtype=torch.float32)
+    for places, rows in zip(index.split(AT_ONCE), found.split(AT_ONCE), strict=True):
+        rows.copy_(x[places])  # a few rows stay in the processor's cache between the two copies
+    return found

@@ -15,7 +15,6 @@ from torch.nn import functional
 from fedfdp.native import grouped_sums
 
 FEW = 4  # up to here a product for each group is faster than one call for all
-PADDED = 4  # groups are padded to equal size as long as this many times the records are enough
 
 
 @dataclass(frozen=True)
@@ -182,19 +181,9 @@ def sum_rows(rows: Tensor, c: Tensor, groups: Groups) -> Tensor:
 
 def sum_outer(left: Tensor, right: Tensor, groups: Groups, out: Tensor | None = None) -> Tensor:
     """(K, o, i): Σ_b left_b ⊗ right_b over the rows b of each group; left is (B, o), right (B, i)."""
-    (left, right), bounds = alike(left, right), groups.bounds
+    left, right = alike(left, right)
     total = left.new_empty(len(groups), left.shape[1], right.shape[1]) if out is None else out
-    if len(groups) == 1:
-        torch.mm(left.T, right, out=total[0])
-        return total
-    widest = max(high - low for low, high in itertools.pairwise(bounds))
-    if len(groups) <= FEW or len(groups) * widest > PADDED * len(left):
-        for k, (low, high) in enumerate(itertools.pairwise(bounds)):
-            torch.mm(left[low:high].T, right[low:high], out=total[k])
-        return total
-    group = groups.of_rows(left.device)
-    place = torch.arange(len(left), device=left.device) - torch.tensor(bounds, device=left.device)[group]
-    padded = [part.new_zeros(len(groups), widest, part.shape[1]) for part in (left, right)]
-    for store, part in zip(padded, (left, right), strict=True):
-        store[group, place] = part
-    return torch.bmm(padded[0].mT, padded[1], out=total)
+    # A product for each group: padding groups to equal size, for one call, copies all rows and takes longer.
+    for k, (low, high) in enumerate(itertools.pairwise(groups.bounds)):
+        torch.mm(left[low:high].T, right[low:high], out=total[k])
+    return total

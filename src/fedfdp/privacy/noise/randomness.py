@@ -23,7 +23,7 @@ from fedfdp.native import philox as streams
 Floats = NDArray[np.float64]
 # How random numbers are made from a seed. It is part of a run's identity: resumed with another way of making them, a
 # repeated round would get other numbers.
-STREAMS = "philox4x32-10, box-muller, by request"
+STREAMS = "philox4x32-10, box-muller, by request; sums by group"
 FRESH = "the operating system's"
 
 
