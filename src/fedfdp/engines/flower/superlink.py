@@ -38,6 +38,8 @@ from fedfdp.engines.flower.settings import Flower
 
 REQUEST_BYTES = 16 * 2**20  # Flower cuts arrays into pieces of 5 MiB
 TASK_BEAT = 10.0  # seconds
+IDLE = 75  # seconds after which an unused connection is closed: a node asks much more often, also over a bad line
+HANDOVER = 1.0  # seconds in which a node is gone, when a new process of it takes over
 EXPIRED = ErrorCode.MESSAGE_UNAVAILABLE  # the error of a question whose time is up
 
 
@@ -173,6 +175,7 @@ def serving(host: str, port: int, *, certificates: Certificates | None, keys: di
     state: LinkState = factory.state()
     owners = {state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, 0): name for key, name in keys.items()}
     node_ids = {name: node for node, name in reversed(owners.items())}  # the first of each, until it comes with another
+    _let_back(state)
     meter = Meter()
     app = FastAPI(
         openapi_url=None,
@@ -194,11 +197,28 @@ def serving(host: str, port: int, *, certificates: Certificates | None, keys: di
         log_config=None,
         access_log=False,
         ws="none",
+        timeout_keep_alive=IDLE,
         ssl_certfile=certificates.certificate if certificates else None,
         ssl_keyfile=certificates.key if certificates else None,
     )
     with _listening(uvicorn.Server(settings), f"{host}:{port}"), _running(state) as grid:
         yield SuperLink(grid, node_ids, meter, owners)
+
+
+def _let_back(state: LinkState) -> None:
+    """Lets a node in at once that was killed and starts again, or whose line was cut: its key is the proof.
+
+    Flower would refuse it until the last heartbeat has run out. For a moment it counts as gone, so that whoever waits
+    for an answer of the earlier process does so no longer.
+    """
+    activate = state.activate_node
+
+    def again(node_id: int, heartbeat_interval: float) -> bool:
+        if state.deactivate_node(node_id):
+            time.sleep(HANDOVER)
+        return bool(activate(node_id, heartbeat_interval))
+
+    state.activate_node = again
 
 
 @contextmanager
