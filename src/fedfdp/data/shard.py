@@ -81,6 +81,6 @@ def inputs_at(x: Inputs, index: Tensor) -> Inputs:
     if isinstance(x, Tree) or x.dtype != torch.float16:
         return x[index]
     found = x.new_empty(len(index), *x.shape[1:], dtype=torch.float32)
-    for places, rows in zip(index.split(AT_ONCE), found.split(AT_ONCE), strict=True):
+    for places, rows in zip(torch.split(index, AT_ONCE), torch.split(found, AT_ONCE), strict=True):
         rows.copy_(x[places])  # a few rows stay in the processor's cache between the two copies
     return found
