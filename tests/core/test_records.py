@@ -91,6 +91,12 @@ def test_a_wrong_type_is_refused():
         from_bytes(Record, to_bytes(Record("three", {}, {}, Inner(0.0, ()))))
 
 
+def test_the_digest_is_of_the_content_however_it_lies_in_memory():
+    kernels = torch.randn(4, 32, 1, 1)
+    assert digest(kernels) == digest(kernels.to(memory_format=torch.channels_last))
+    assert digest(kernels) == digest(kernels.transpose(0, 1).contiguous().transpose(0, 1))
+
+
 def test_the_digest_sees_every_bit():
     one, other = record(), record()
     assert digest(one) == digest(other)

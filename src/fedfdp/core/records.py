@@ -69,7 +69,7 @@ def digest(*records: object, travelled: bool = False) -> str:
         for path in sorted(tensors):
             tensor = tensors[path].detach().cpu().contiguous()
             sha.update(f"{path} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            sha.update(tensor.view(torch.uint8).numpy().data if tensor.dim() else tensor.numpy().tobytes())
+            sha.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return sha.hexdigest()
 
 
