@@ -18,8 +18,8 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="table1 … table7, figure-lambda, -clip, -sigma, -tradeoff, -epsilon, adaptive, fair, fair-plain, "
-            "tune-private, tune-nonprivate, tune-fair"
+            help="table1 … table7, figure-lambda, -clip, -sigma, -tradeoff, -epsilon, adaptive, pretrained, fair, "
+            "fair-plain, tune-private, tune-nonprivate, tune-fair"
         ),
     ],
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; may be repeated.")] = None,

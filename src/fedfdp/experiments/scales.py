@@ -7,6 +7,7 @@ from fedfdp.core.errors import SettingError, nearest
 # Data sets with holders by nature: at every scale they are as their presets say.
 SILOS = ("arizona-hospitals", "nyc-flights", "tennessee-schools", "us-unemployment", "palmer-penguins")
 NATURAL = (*SILOS, "domain-digits")
+PRETRAINED = "cifar10-pretrained"  # so is this one: without its features it would be CIFAR-10
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Scale:
     clients: dict[int, int] | None = None  # how many take the place of the paper's 10, 20, 50
     most_evaluations: int | None = None  # of a run, where they would cost as much as its rounds
     # By data set, the preset that says data, features, model, q, σ and rounds.
-    presets: dict[str, str] = field(default_factory=lambda: {name: name for name in NATURAL})
+    presets: dict[str, str] = field(default_factory=lambda: {name: name for name in (*NATURAL, PRETRAINED)})
 
 
 _LAPTOP = Scale(
@@ -36,7 +37,7 @@ _LAPTOP = Scale(
     fraction=1.0,
     plain_rounds=20,
     most_evaluations=4,
-    presets={"mnist": "mnist", "fashion-mnist": "fashion", "cifar10": "cifar10", **{name: name for name in NATURAL}},
+    presets={"mnist": "mnist", "fashion-mnist": "fashion", "cifar10": "cifar10", **{name: name for name in (*NATURAL, PRETRAINED)}},
 )
 
 SCALES = {

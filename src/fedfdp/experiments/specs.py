@@ -6,6 +6,7 @@ from fedfdp.core.errors import SettingError, nearest
 from fedfdp.experiments.fair import fair
 from fedfdp.experiments.methods import Method, plain_methods, private_methods
 from fedfdp.experiments.paper import CIFAR, FASHION, MNIST
+from fedfdp.experiments.scales import PRETRAINED
 from fedfdp.experiments.shapes import DATASET_LABELS, TUNING_SEED, Changes, Column, Experiment, Row, at_rate, datasets
 
 PRIVATE_GRID, PLAIN_GRID = (0.5, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0), (0.1, 0.3, 1.0)
@@ -81,9 +82,10 @@ def _clip_rows() -> tuple[Row, ...]:
     )
 
 
-def _two_forms(at: Callable[[float], Changes]) -> tuple[Row, ...]:
+def _forms(at: Callable[[float], Changes], *methods: str) -> tuple[Row, ...]:
+    """The private average and the forms of FedFDP, or those of them that are named."""
     names = {"fedavg": "DP-FedAvg", "fedfdp-paper": "FedFDP `paper`", "fedfdp": "FedFDP ours"}
-    return tuple(Row(key, label, key, at=at) for key, label in names.items())
+    return tuple(Row(key, names[key], key, at=at) for key in methods or names)
 
 
 def _tuning(kind: str, methods: dict[str, Method], *, private: bool) -> Experiment:
@@ -142,7 +144,7 @@ def experiments() -> dict[str, Experiment]:
         Experiment(
             "figure-sigma",
             "The noise multiplier at ε = 2",
-            _two_forms(sigma),
+            _forms(sigma),
             _over((1.0, 1.5, 2.0, 2.5, 3.0), "σ", settings={"privacy.epsilon": 2.0}),
             x_label="σ",
             keeps_sigma=True,
@@ -150,7 +152,7 @@ def experiments() -> dict[str, Experiment]:
         Experiment(
             "figure-tradeoff",
             "Ψ and ε where 60 % accuracy is reached, by σ",
-            _two_forms(sigma),
+            _forms(sigma),
             tuple(
                 Column(c.label, c.dataset, {"privacy.epsilon": 6.0}, x=c.x, target=0.6)
                 for c in _over((1.0, 1.5, 2.0, 3.0, 4.0), "σ")
@@ -163,10 +165,16 @@ def experiments() -> dict[str, Experiment]:
         Experiment(
             "figure-epsilon",
             "The budget",
-            (Row("fedavg", "DP-FedAvg", "fedavg", at=epsilon), Row("fedfdp", "FedFDP ours", "fedfdp", at=epsilon)),
+            _forms(epsilon, "fedavg", "fedfdp"),
             _over((1.0, 2.0, 3.52, 8.0), "ε", tuple(DATASET_LABELS)),
             x_label="ε",
             log_x=True,
+        ),
+        Experiment(
+            "pretrained",
+            "CIFAR-10 with public pretraining at ε = 3.52",
+            tuple(Row(key, private_methods()[key].label, key) for key in ("fedavg", "fedfdp")),
+            (Column("CIFAR-10, EfficientNet-Lite0", PRETRAINED),),
         ),
         Experiment("adaptive", "Fixed and adaptive λ_s at ε = 3.52", _adaptive_rows(), datasets()),
         _tuning("private", private_methods(), private=True),
