@@ -32,6 +32,13 @@ def test_a_client_is_made_when_it_is_asked_for_and_then_kept():
     assert [len(rows) for rows in federation.held("test")] == [len(c.test) for c in clients]
 
 
+def test_lists_of_numbers_are_records_as_arrays_are():
+    x, y = [[1.0, 2.0], [3.0, 4.0]], [0, 1]
+    for given in (x, [[[1.0], [2.0]], [[3.0], [4.0]]], [1.0, 2.0]):
+        found = Federation.from_clients({"a": (given, y, given, y)}).clients[0].train.take()[0]
+        assert found.flatten().tolist() == torch.tensor(given).flatten().tolist()
+
+
 def test_a_pool_is_dealt_out_by_positions_that_come_one_at_a_time():
     pool = dataset(6)
     parts = ((torch.tensor([i, 3], dtype=torch.int32), torch.tensor([i + 3])[:i]) for i in range(2))

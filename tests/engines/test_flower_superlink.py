@@ -8,6 +8,7 @@ import time
 import pytest
 
 pytest.importorskip("flwr")
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
@@ -68,6 +69,22 @@ def test_nobody_waits_for_the_answer_of_a_process_that_was_killed(link):
     assert isinstance(answer, DataError)
     assert "it is gone" in str(answer)
     assert time.monotonic() - began < 15
+
+
+def test_a_heartbeat_of_the_earlier_process_does_not_keep_the_next_one_out(link):
+    superlink, port = link
+    key = new_key()
+    with client_of(key, port) as first, client_of(key, port) as second, client_of(key, port) as third:
+        killed = Connection(first, key_bytes(key.public_key()), register=True)
+        beat = SendNodeHeartbeatRequest(node=killed.node, heartbeat_interval=30)
+        late = threading.Timer(0.4, first.SendNodeHeartbeat, (beat,))
+        other = threading.Timer(0.3, Connection, (third, key_bytes(key.public_key())), {"register": False})
+        late.start()
+        other.start()
+        Connection(second, key_bytes(key.public_key()), register=False)
+        late.join()
+        other.join()
+        assert superlink.grid.get_node_ids() == [killed.node.node_id]
 
 
 @pytest.mark.slow

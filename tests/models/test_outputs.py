@@ -74,3 +74,20 @@ def test_a_run_takes_the_number_of_an_entry():
         fedfdp.train(Pair(), clients, algorithm=fedfdp.FedAvg(lr=0.1), rounds=1, output=output) for output in (1, "1")
     ]
     assert [result.summary["task"]["output"] for result in found] == ["1", "1"]
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (lambda z: z.detach(), "its outputs have no gradient: nothing but noise would be trained"),
+        (lambda z: z.argmax(-1, keepdim=True).expand(-1, 2), r"gives whole numbers \(torch.int64\)"),
+    ],
+)
+def test_outputs_that_cannot_be_trained_are_refused(end, said):
+    class Net(nn.Linear):
+        def forward(self, x):
+            return end(super().forward(x))
+
+    federation = fedfdp.Federation.from_clients({"a": (torch.zeros(8, 3), torch.arange(8) % 2)})
+    with pytest.raises(SettingError, match=f"^model = 'Net': {said}"):
+        fedfdp.train(Net(3, 2), federation, algorithm=fedfdp.FedAvg(lr=0.1), rounds=1)

@@ -143,7 +143,19 @@ def test_a_decoder_answers_at_the_last_token_that_counts(decoders, tmp_path, nam
                 mask = torch.tensor([[1] * count + [0] * rest, [0] * rest + [1] * count])
                 found = model(input_ids=ids, attention_mask=mask).logits
                 assert torch.allclose(found, alone.expand(2, 2), atol=1e-6), (text, pad)
+                if name == "llama":  # GPT-2's second input is another one
+                    assert torch.equal(model(ids, mask).logits, found)  # a tuple's inputs come by place
     assert path_of(model) == ("", "")
+
+
+def test_a_decoder_uses_the_places_that_it_is_given(decoders):
+    model = Model(f"hf:{decoders / 'gpt2'}").build(input_shape=(6,), outputs=2, seed=0).eval()
+    ids = torch.tensor([[4, 7, 1]])
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    with torch.no_grad():
+        usual = model(**inputs).logits
+        assert torch.equal(model(**inputs, position_ids=torch.tensor([[0, 1, 2]])).logits, usual)
+        assert not torch.allclose(model(**inputs, position_ids=torch.tensor([[5, 3, 9]])).logits, usual, atol=1e-4)
 
 
 def test_adapters_of_a_decoder_are_read_by_peft(decoders, tmp_path, caplog):
@@ -253,6 +265,9 @@ def test_tokens_out_of_the_table_are_refused_in_training_prediction_and_export(f
     clients["south"] = ({**x, "input_ids": bad}, torch.arange(20) % 2)
     with pytest.raises(SettingError, match=line):
         train(fedfdp.Federation.from_clients(clients))
+    typed = {name: ({**x, "token_type_ids": bad}, y) for name, (_, y) in clients.items()}
+    with pytest.raises(SettingError, match="its table has 2 types of tokens, the records have others in token_type_i"):
+        train(fedfdp.Federation.from_clients(typed))
 
 
 def test_a_tokenizer_that_cannot_pad_or_leaves_no_place_is_one_line(folder, tmp_path):

@@ -1,6 +1,7 @@
 """Targets of more than one number: each task's loss and measure by hand, and what a run makes of them."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -332,7 +333,60 @@ def test_an_own_loss_of_positive_targets_need_not_take_zeros():
     assert math.isfinite(_counted(loss=checked).summary["loss"])
 
 
+class Keeper:
+    """A loss that fails on made-up targets, so that it is shown real ones, and keeps the first of those."""
+
+    def __init__(self):
+        self.tried, self.kept = False, None
+
+    def __call__(self, output, y):
+        if not self.tried:
+            self.tried = True
+            raise ValueError("no")
+        if self.kept is None:
+            self.kept = float(y[0])
+        return torch.nn.functional.cross_entropy(output, y, reduction="none") * (1 - 2 * self.kept)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_loss_that_keeps_what_it_is_tried_on_is_refused(first, tmp_path):
+    """It would turn every record's gradient round by the first record's label alone."""
+    x = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    y = (x[:, 0] > 0).long()
+    y[0] = first
+    federation = fedfdp.Federation.from_clients({"a": (x[:30], y[:30]), "b": (x[30:], y[30:])})
+    with pytest.raises(SettingError, match="changes it"):
+        fedfdp.train(nn.Linear(4, 2), federation, loss=Keeper(), privacy=PRIVATE, rounds=1, out=tmp_path / "run")
+    assert not (tmp_path / "run" / "ledger.jsonl").exists()
+
+
+@pytest.mark.parametrize("loss", [lambda o, y: (o.argmax(-1) != y).float(), lambda o, y: o.detach().exp().sum(1)])
+def test_a_loss_without_a_gradient_is_refused(loss):
+    federation = fedfdp.Federation.from_clients({"a": (torch.zeros(8, 3), torch.arange(8) % 2)})
+    with pytest.raises(SettingError, match=r"^loss = .*has no gradient: nothing but noise would be trained"):
+        fedfdp.train(nn.Linear(3, 2), federation, loss=loss, privacy=PRIVATE, rounds=1)
+
+
+def test_a_measure_of_an_own_task_is_tried_first_and_not_asked_about_holders_without_records_that_count():
+    x, y = torch.zeros(8, 4, dtype=torch.int64), torch.zeros(8, 4, dtype=torch.int64)
+    clients = {"a": (x, y), "b": (x, torch.full_like(y, -100))}
+
+    def trained(of_loss):
+        task = replace(TASKS["tokens"], name="own", of_loss={"whole": of_loss})
+        federation = fedfdp.Federation.from_clients(clients, task=task, classes=9)
+        return fedfdp.train(Words(9), federation, algorithm=fedfdp.FedAvg(lr=0.1), rounds=1)
+
+    assert trained(lambda loss: float(round(100 * loss))).summary["loss"] > 0  # round fails on NaN
+    with pytest.raises(SettingError, match=r"^task = 'own': its measure 'whole' fails on a loss of 1"):
+        trained(lambda loss: {}["absent"])
+
+
+def test_an_axis_that_outputs_do_not_have_fits_nothing():
+    for axis in (3, -4):
+        assert not replace(TASKS["tokens"], name="own", axis=axis).fits((2, 5, 9), 9)
+
+
 def test_a_trial_draws_nothing_from_the_seed():
     before = torch.get_rng_state()
-    check_task(Task("drawn", lambda o, y: torch.rand(len(y)), _nan), torch.zeros(3), (2, 1))
+    check_task(Task("drawn", lambda o, y: o.sum(1) * torch.rand(len(y)), _nan), torch.zeros(3), (2, 1))
     assert torch.equal(before, torch.get_rng_state())

@@ -121,7 +121,7 @@ def as_tree(given: object) -> object:
         return [(str(name), value) for name, value in given.items()]
     if isinstance(given, tuple) and any(getattr(value, "ndim", 0) for value in given):
         return [(str(number), value) for number, value in enumerate(given)]
-    return given
+    return tuple(given) if isinstance(given, list) else given  # a list is what this gives for several
 
 
 def grown(parts: Iterable[tuple[str, Tensor]]) -> Tree:

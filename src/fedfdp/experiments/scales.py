@@ -37,7 +37,12 @@ _LAPTOP = Scale(
     fraction=1.0,
     plain_rounds=20,
     most_evaluations=4,
-    presets={"mnist": "mnist", "fashion-mnist": "fashion", "cifar10": "cifar10", **{name: name for name in (*NATURAL, PRETRAINED)}},
+    presets={
+        "mnist": "mnist",
+        "fashion-mnist": "fashion",
+        "cifar10": "cifar10",
+        **{name: name for name in (*NATURAL, PRETRAINED)},
+    },
 )
 
 SCALES = {

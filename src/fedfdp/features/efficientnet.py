@@ -27,7 +27,8 @@ class Backbone(nn.Module):
 
     def __init__(self, network: nn.Module, size: int) -> None:
         super().__init__()
-        self.network, self.size = network.to(memory_format=torch.channels_last), size  # 1.6 times as fast on a processor
+        layout = {"memory_format": torch.channels_last}  # 1.6 times as fast on a processor
+        self.network, self.size = network.to(**layout), size  # type: ignore[call-overload]
         self.register_buffer("mean", torch.tensor(MEAN).reshape(1, 3, 1, 1), persistent=False)
         self.register_buffer("spread", torch.tensor(SPREAD).reshape(1, 3, 1, 1), persistent=False)
 
@@ -36,7 +37,7 @@ class Backbone(nn.Module):
         x = (x.expand(-1, 3, -1, -1) - self.mean) / self.spread
         x = functional.interpolate(x, size=(self.size, self.size), mode="bilinear", align_corners=False)
         x = x.contiguous(memory_format=torch.channels_last)
-        found: Tensor = self.network.extract_features(x)  # type: ignore[operator]
+        found: Tensor = self.network.extract_features(x)
         return functional.layer_norm(found.mean((2, 3)), (OUTPUTS,))
 
 

@@ -166,14 +166,19 @@ def first_output(model: nn.Module, form: Form, output: str | None = None) -> tup
 
     A SettingError if the model takes no such records. `output` is the entry that was declared.
     """
+    found, entry = _blank_output(model, form, output)
+    return tuple(found.shape), entry
+
+
+def _blank_output(model: nn.Module, form: Form, output: str | None) -> tuple[torch.Tensor, str | None]:
     check_inputs(model, form)
     modes = [(module, module.training) for module in model.modules()]
     try:
-        with changes_undone(named_layers(model)), torch.inference_mode():
+        with changes_undone(named_layers(model)), torch.enable_grad():
             device = next((parameter.device for parameter in model.parameters()), None)
             given = call(model.eval(), blank(form, 2, device))
             entry = entry_of(given, output, type(model).__name__)
-            return tuple(unwrapped(given, entry).shape), entry
+            return unwrapped(given, entry), entry
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
         if isinstance(error, FedFDPError):
             raise
@@ -190,8 +195,15 @@ def first_output(model: nn.Module, form: Form, output: str | None = None) -> tup
 def check_output(
     model: nn.Module, form: Form, *, outputs: int, task: Task, output: str | None = None
 ) -> tuple[tuple[int, ...], str | None]:
-    """As `first_output`; raises unless the output has one value for each that the task has."""
-    shape, entry = first_output(model, form, output)
+    """As `first_output`; raises unless the output has one value for each that the task has, and can be trained."""
+    found, entry = _blank_output(model, form, output)
+    shape = tuple(found.shape)
+    if not found.is_floating_point():
+        fix = "give a score for each class, not the class"
+        raise SettingError("model", type(model).__name__, f"gives whole numbers ({found.dtype})", fix)
+    if not found.requires_grad and any(parameter.requires_grad for parameter in model.parameters()):
+        allowed = "its outputs have no gradient: nothing but noise would be trained"
+        raise SettingError("model", type(model).__name__, allowed, "take detach() and no_grad() out of it")
     if shape[:1] != (2,) or not task.fits(shape, outputs):
         given = f"gives outputs of shape (records, {', '.join(map(str, shape[1:]))})"
         allowed = f"{given}, expected {task.expected(outputs)}"

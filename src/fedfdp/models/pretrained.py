@@ -122,10 +122,23 @@ def _mask_by_hand(model: nn.Module) -> None:
 def _added_mask(
     model: nn.Module, given: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    given, named = _by_name(model, given, named)
     mask = named.get("attention_mask")
     if isinstance(mask, Tensor) and mask.dim() == 2:
         named = {**named, "attention_mask": (1.0 - mask[:, None, None, :].float()) * HIDDEN}
     return given, named
+
+
+def _inputs(model: nn.Module) -> list[str]:
+    """The names of what the model takes, in order."""
+    takes = inspect.signature(type(model).forward).parameters.values()
+    return [parameter.name for parameter in takes if parameter.kind is parameter.POSITIONAL_OR_KEYWORD][1:]
+
+
+def _by_name(model: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same inputs by name, as far as they have one: those of a tuple come by their place."""
+    names = _inputs(model)
+    return given[len(names) :], {**dict(zip(names, given, strict=False)), **named}
 
 
 def _answer_by_mask(model: Any) -> None:
@@ -145,11 +158,12 @@ def _answer_by_mask(model: Any) -> None:
 def _padding_marked(
     model: Any, given: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    given, named = _by_name(model, given, named)
     ids, mask = named.get("input_ids"), named.get("attention_mask")
     if isinstance(ids, Tensor) and isinstance(mask, Tensor):
         pad = model.config.get_text_config().pad_token_id
         named = {**named, "input_ids": torch.where(mask > 0, torch.where(ids == pad, ~ids, ids), pad)}
-        if "position_ids" in inspect.signature(type(model).forward).parameters:
+        if "position_ids" in _inputs(model) and named.get("position_ids") is None:
             named["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
     return given, named
 
@@ -230,17 +244,27 @@ def check_inputs(model: nn.Module, form: Form) -> None:
 
 
 def check_words(model: nn.Module, x: Inputs) -> None:
-    """Raises if records have a token that a model of transformers has no row for in its table."""
-    base, (given, named) = _of_transformers(model), arguments_of(x)
-    ids = named.get("input_ids", given[0] if given else None)
-    if base is None or ids is None or ids.is_floating_point() or not ids.numel():
+    """Raises if records have a token, or a type of token, that a model of transformers has no row for in its table."""
+    base = _of_transformers(model)
+    if base is None:
         return
-    if getattr(base.config.get_text_config(), "vocab_size", None) is None:
+    config, (_, named) = base.config.get_text_config(), _by_name(base, *arguments_of(x))
+    if getattr(config, "vocab_size", None) is None:
         return  # it takes numbers that are no places in a table
     words = len(base.get_input_embeddings().weight)
-    if not 0 <= int(ids.min()) <= int(ids.max()) < words:
+    if not _within(named.get("input_ids"), words):
         allowed = f"its table has {words} words, the records have others: their tokenizer is another model's"
         raise SettingError("model", type(base).__name__, allowed, OWN_TOKENIZER)
+    types = getattr(config, "type_vocab_size", words)
+    if not _within(named.get("token_type_ids"), types):
+        allowed = f"its table has {types} types of tokens, the records have others in token_type_ids"
+        raise SettingError("model", type(base).__name__, allowed, "leave token_type_ids out")
+
+
+def _within(numbers: Tensor | None, rows: int) -> bool:
+    if numbers is None or numbers.is_floating_point() or not numbers.numel():
+        return True
+    return 0 <= int(numbers.min()) <= int(numbers.max()) < rows
 
 
 def check_reached(model: nn.Module, form: Form, output: str | None) -> None:

@@ -72,7 +72,7 @@ class Task:
     def fits(self, shape: tuple[int, ...], outputs: int) -> bool:
         """Whether a model with so many outputs may give this shape for a batch."""
         if self.targets == "places":
-            return len(shape) >= 3 and shape[self.axis] == outputs
+            return len(shape) >= 3 and -len(shape) <= self.axis < len(shape) and shape[self.axis] == outputs
         return shape[1:] == (outputs,) or (self.single and outputs == 1 and len(shape) == 1)
 
     def expected(self, outputs: int) -> str:

@@ -1,11 +1,13 @@
 """A task and its loss, tried before anything is charged: whether they take such targets, and what they give."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedfdp.core.errors import SettingError
 from fedfdp.models.losses import LossFunction
 from fedfdp.models.tasks import TASKS, Task
+from fedfdp.privacy.clipping.job import Job
+from fedfdp.privacy.clipping.state import check_state, state_of
 
 
 def check_task(
@@ -25,18 +27,38 @@ def check_task(
         _try(task.loss, y, shape, device, "task", task.name, "its loss ")
     else:
         _try(loss, y, shape, device, "loss", str(getattr(loss, "__qualname__", type(loss).__name__)))
-    _try(task.right, y, shape, device, "task", task.name, "its `right` ")
+    _try(task.right, y, shape, device, "task", task.name, "its `right` ", trained=False)
+    for measure, of_loss in task.of_loss.items():
+        try:
+            float(of_loss(1.0))
+        except Exception as error:  # whatever the user's own code raises
+            raise SettingError("task", task.name, f"its measure {measure!r} fails on a loss of 1: {error}") from None
 
 
 def _try(
-    function: LossFunction, y: Tensor, shape: tuple[int, ...], device: str, setting: str, name: str, part: str = ""
+    function: LossFunction,
+    y: Tensor,
+    shape: tuple[int, ...],
+    device: str,
+    setting: str,
+    name: str,
+    part: str = "",
+    *,
+    trained: bool = True,
 ) -> None:
-    reasons = []
+    reasons: list[str] = []
+    job = Job(nn.Module(), function, {})
     for targets in (torch.zeros(2, *y.shape[1:], dtype=y.dtype), y[:2]):
+        before = state_of(job)
         try:
             with torch.random.fork_rng():
-                found = function(torch.zeros(len(targets), *shape[1:], device=device), targets.to(device))
+                outputs = torch.zeros(len(targets), *shape[1:], device=device, requires_grad=trained)
+                found = function(outputs, targets.to(device))
+            if reasons:
+                check_state(job, before)  # it has seen records: what it kept of them would be in every gradient
             break
+        except SettingError:
+            raise
         except Exception as error:  # whatever the user's own code raises
             reasons.append((str(error).splitlines() or [type(error).__name__])[0])
     else:
@@ -45,6 +67,9 @@ def _try(
         gives = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
         fix = "no mean over the batch (reduction='none'), and no dimension but that of the records"
         raise SettingError(setting, name, f"{part}gives {gives} for {len(targets)} records, one number each", fix)
+    if trained and not found.requires_grad:
+        allowed = f"{part}has no gradient: nothing but noise would be trained"
+        raise SettingError(setting, name, allowed, "take detach() and argmax() out of it")
 
 
 def _each(shape: list[int] | tuple[int, ...]) -> str:

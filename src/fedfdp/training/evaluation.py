@@ -112,7 +112,7 @@ class LocalEvaluator:
         whole = torch.cat(outputs) if outputs else torch.empty(0, pool.outputs)
         measured = self._measured(functions, whole, held, pool, names)
         for name, of_loss in task.of_loss.items():
-            measured[name] = np.array([of_loss(value) for value in of_places.tolist()])
+            measured[name] = np.array([math.nan if math.isnan(v) else of_loss(v) for v in of_places.tolist()])
         kept = self._answers(whole, rows, owner, pool) if answers else None
         counts = records.astype(np.int64)
         return ClientResults(*means, counts, self.shares, self.performance.name, measured, answers=kept)

@@ -86,6 +86,28 @@ def test_inputs_for_the_test_are_not_cut_to_those_for_training(tmp_path):
     assert read_records(Facts(classes=3), mixed).x[6:].tolist() == IDS.tolist()
 
 
+@pytest.mark.parametrize(("train", "test"), [("u1", "f4"), ("u1", "i8"), ("f4", "u1"), ("?", "u1")])
+def test_inputs_are_all_scaled_alike(tmp_path, train, test):
+    """Bytes are scaled to −1 and 1; beside other numbers one part of the records would be, and the other not."""
+    x = np.arange(4).reshape(2, 2) % 2
+    path = saved(tmp_path / "d.npz", x=x.astype(train), y=[0, 1], x_test=x.astype(test), y_test=[0, 1])
+    with pytest.raises(DataError, match=r"'x_test' holds .*; save both in the same type$"):
+        read_records(Facts(classes=2), path)
+    folder = tmp_path / "holders"
+    folder.mkdir()
+    for name, kind in (("north", train), ("south", test)):
+        saved(folder / f"{name}.npz", x=x.astype(kind), y=[0, 1])
+    with pytest.raises(DataError, match=r"south\.npz: (arrays of another type|records of shape)"):
+        read_records(Facts(classes=2), folder)
+
+
+def test_targets_beyond_whole_numbers_of_64_bits_are_refused(tmp_path):
+    y = np.array([[2**64 - 100], [1]], np.uint64)  # as int64 the first would be −100, which counts nowhere
+    path = saved(tmp_path / "d.npz", x=IDS, y=y)
+    with pytest.raises(DataError, match=r"array 'y' holds numbers above 9223372036854775807; save int64$"):
+        read_records(Facts(classes=2, task="tokens"), path)
+
+
 def test_holders_a_given_split_and_names_of_classes(tmp_path, monkeypatch):
     monkeypatch.setattr(arrays, "PIECE", 32)  # two rows at a time
     path = saved(tmp_path / "d.npz", x=X, y=np.array(list("abacbc")), who=np.array(list("nnssns")))

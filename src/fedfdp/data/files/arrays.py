@@ -153,7 +153,8 @@ class ArraySource:
                     raise DataError(f"{self.path}: {shapes}")
                 if inputs.dtype.kind not in "fiub":
                     raise DataError(f"{self.path}: array {inputs.name!r} holds {inputs.dtype}; save numbers")
-                if not np.can_cast(self._kind(inputs.name), self._kind(name), "same_kind"):
+                alike = np.can_cast(self._kind(inputs.name), self._kind(name), "same_kind")
+                if not alike or self._bounds(inputs.name) != self._bounds(name):
                     kinds = f"{inputs.name!r} holds {inputs.dtype}, {name!r} {known.dtype}"
                     raise DataError(f"{self.path}: {kinds}; save both in the same type")
                 self._check_bytes(inputs)
@@ -195,6 +196,11 @@ class ArraySource:
         if self.facts.inputs is not None and kept:
             return None
         return self.facts.range or {"u1": (0.0, 255.0), "b1": (0.0, 1.0)}.get(kind.str[1:])
+
+    @property
+    def bounds(self) -> tuple[Range | None, ...]:
+        """What each input is scaled from."""
+        return tuple(map(self._bounds, self._names))
 
     def _check_bytes(self, inputs: Member) -> None:
         """Of several inputs, bytes are scaled where records are images: in other shapes they may be a mask."""
@@ -261,6 +267,8 @@ class ArraySource:
             raise DataError(f"{self.path}: array {name!r} holds {kind}; save numbers")
         values = self.archive.whole(name)
         self._check_finite(values, name, 0)
+        if kind.kind == "u" and len(values) and int(values.max()) > np.iinfo(np.int64).max:
+            raise DataError(f"{self.path}: array {name!r} holds numbers above {np.iinfo(np.int64).max}; save int64")
         plain = torch.from_numpy(values.astype(np.float64 if kind.kind == "f" else np.int64))
         return for_task(f"{self.path}: array {name!r}", plain, len(class_names(facts)) or None, task).numpy()
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from fedfdp.core.errors import DataError, SettingError, require
 from fedfdp.core.trees import Form, Inputs, Leaf, Tree, is_plain
 from fedfdp.data.columns import PRIVATE, Numeric
+from fedfdp.data.files.arrays import ArraySource
 from fedfdp.data.files.discover import sources_of
 from fedfdp.data.files.paths import check_size, existing
 from fedfdp.data.files.source import Names, Numbers, Piece, Source
@@ -169,6 +170,9 @@ class _Pool:
         if form_in(source) != form_in(first):
             shapes = f"records of shape {_shown(source)}, where {first.path.name} has {_shown(first)}"
             raise DataError(f"{source.path}: {shapes}; give every holder the same columns")
+        if isinstance(source, ArraySource) and isinstance(first, ArraySource) and source.bounds != first.bounds:
+            where = f"arrays of another type than in {first.path.name}, which would be scaled otherwise"
+            raise DataError(f"{source.path}: {where}; save all in the same type")
         if isinstance(source, TableSource) and isinstance(first, TableSource):
             # A pattern may have found other columns here, though as many.
             known = {column.name for column in first.columns}

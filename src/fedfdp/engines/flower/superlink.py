@@ -216,7 +216,9 @@ def _let_back(state: LinkState) -> None:
     def again(node_id: int, heartbeat_interval: float) -> bool:
         if state.deactivate_node(node_id):
             time.sleep(HANDOVER)
-        return bool(activate(node_id, heartbeat_interval))
+        with state.lock:  # meanwhile a late heartbeat of the earlier process may have let it in, or a second request
+            state.deactivate_node(node_id)
+            return bool(activate(node_id, heartbeat_interval))
 
     state.activate_node = again
 
