@@ -45,6 +45,22 @@ def test_a_seed_without_the_measure_leaves_no_mean():
     assert cell.of("accuracy") is not None
 
 
+@pytest.mark.parametrize(
+    ("name", "dataset", "said", "unsaid"),
+    [
+        ("pretrained", "cifar10-pretrained", "public pretraining", "scattering"),
+        ("fair", "palmer-penguins", "holders by nature", "scattering"),
+        ("table3", "mnist", "scattering", "public pretraining"),
+    ],
+)
+def test_the_notes_say_what_the_features_were_learnt_from(name, dataset, said, unsaid):
+    experiment = narrowed(experiments()[name], datasets=[dataset], methods=["fedavg"])
+    cell = Cell(experiment.rows[0], experiment.columns[0], (found(0, 0.9, 0.1),))
+    notes = " ".join(Results(experiment, SCALES["laptop"], (0,), (cell,)).notes())
+    assert said in notes
+    assert unsaid not in notes
+
+
 def test_the_table_sets_measured_beside_printed_and_marks_the_best():
     (block,) = blocks(THREE)
     rows = {row[0]: dict(zip(block.headers, row, strict=True)) for row in block.rows}

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 
 from fedfdp.experiments.methods import methods_of
 from fedfdp.experiments.paper import CLAIMS, CONTRADICTIONS, printed
-from fedfdp.experiments.scales import NATURAL, Scale
+from fedfdp.experiments.scales import NATURAL, PRETRAINED, Scale
 from fedfdp.experiments.shapes import Column, Experiment, Row
 
 ALONE = "local"  # the method in which every client trains by itself
@@ -90,7 +90,9 @@ class Results:
         """What to know beside the numbers: how the setting differs from the paper's, and where the paper disagrees."""
         name, private = self.experiment.name, self.experiment.private
         natural = [cell.column.dataset in NATURAL and bool(self.scale.presets) for cell in self.cells]
-        notes = [] if all(natural) else [f"scale {self.scale.name}: {self.scale.description}"]
+        pretrained = [cell.column.dataset == PRETRAINED and bool(self.scale.presets) for cell in self.cells]
+        own = [any(either) for either in zip(natural, pretrained, strict=True)]
+        notes = [] if all(own) else [f"scale {self.scale.name}: {self.scale.description}"]
         if private:
             notes.append("every loss upload is paid for; ε by PLD (ALI-DPFL: a Rényi filter), per record, δ = 1e-5")
             notes.append(
@@ -103,6 +105,9 @@ class Results:
             notes.append(f"with one local step per round and everyone taking part {labels} are FedAvg: the same runs")
         if any(natural):
             notes.append("holders by nature: data, model, q, C and rounds are those of the data set's preset")
+        if any(pretrained):
+            rest = f"model, q, C and rounds are those of the preset {PRETRAINED}"
+            notes.append(f"public pretraining: features that others learnt; {rest}")
         if self.scale.name in ("laptop", "brief") and private:
             notes.append("η chosen on seed 100 and its partition; tuned.toml says which were tried for each method")
         elif not self.experiment.name.startswith("tune"):
