@@ -68,6 +68,12 @@ def test_at_laptop_every_method_has_the_features_model_and_rounds_of_the_preset(
     assert settings("figure-epsilon", "fedfdp", "CIFAR10, ε = 3.52", SCALES["laptop"]) == ours
 
 
+def test_without_privacy_a_laptop_run_takes_smaller_and_smaller_steps():
+    plain = settings("table2", "fedavg", "MNIST", SCALES["laptop"])
+    assert (plain.rounds, plain.algorithm.lr_decay, plain.features.name) == (100, 0.97, "scattering")
+    assert settings("table2", "fedavg", "MNIST").algorithm.lr_decay == 1.0
+
+
 def test_where_a_scale_has_fewer_rounds_the_noise_is_the_least_that_epsilon_allows():
     from fedfdp.privacy.accounting import epsilon
     from fedfdp.privacy.accounting.events import repeat

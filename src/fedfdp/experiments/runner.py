@@ -72,6 +72,8 @@ def open_config(experiment: Experiment, row: Row, column: Column, scale: Scale, 
     changes = {**column.settings, **row.at(column.x)}
     if column.dataset in scale.presets:
         _as_preset(values, layered(scale.presets[column.dataset]), method, changes, keeps_sigma=experiment.keeps_sigma)
+    if not private and scale.plain_decay != 1.0:
+        values["algorithm"]["lr_decay"] = scale.plain_decay
     values["algorithm"] |= {**tuned.own, "lr": tuned.lr * row.step(column.x)}
     for name, value in changes.items():
         section, _, setting = name.partition(".")

@@ -19,6 +19,7 @@ class Scale:
     model: str  # unless a preset says so
     fraction: float
     plain_rounds: int  # rounds without privacy; with privacy: what ε allows
+    plain_decay: float = 1.0  # without privacy: what η is multiplied by after each round
     most_private_rounds: int | None = None  # at most so many, with the least σ that ε allows for them unless `cut`
     cut: bool = False  # stop after that many rounds, with σ as it is and ε not spent
     most_epsilon: float | None = None  # for experiments that run until they reach a target
@@ -35,7 +36,8 @@ _LAPTOP = Scale(
     "paper's CNN; q, C and rounds of the data set's preset, with the least σ that ε allows for them",
     model="linear",
     fraction=1.0,
-    plain_rounds=20,
+    plain_rounds=100,
+    plain_decay=0.97,
     most_evaluations=4,
     presets={
         "mnist": "mnist",
