@@ -1,6 +1,7 @@
 """From cells to configs, and from run folders back to cells. Rounds are those of the accounting's reference values."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -66,6 +67,17 @@ def test_at_laptop_every_method_has_the_features_model_and_rounds_of_the_preset(
     curve = settings("figure-epsilon", "fedfdp", "CIFAR10, ε = 8", SCALES["laptop"])
     assert (curve.privacy.epsilon, curve.privacy.sigma, curve.rounds) == (8.0, None, 200)
     assert settings("figure-epsilon", "fedfdp", "CIFAR10, ε = 3.52", SCALES["laptop"]) == ours
+
+
+def test_at_laptop_more_holders_take_smaller_steps():
+    """Of 50 holders each has a fifth of the records: its noise is 5 times as large, that of the mean √5 times."""
+    for row in ("fedavg", "fedfdp"):
+        ten, fifty = (settings("table5", row, f"{n} clients", SCALES["laptop"]) for n in (10, 50))
+        assert fifty.algorithm.lr == pytest.approx(ten.algorithm.lr / math.sqrt(5))
+        plain = [settings("table4", "fedavg", f"{n} clients", SCALES["laptop"]) for n in (10, 50)]
+        assert plain[0].algorithm.lr == plain[1].algorithm.lr
+    small = [settings("table5", "fedavg", f"{n} clients") for n in (10, 50)]
+    assert small[0].algorithm.lr == small[1].algorithm.lr
 
 
 def test_without_privacy_a_laptop_run_takes_smaller_and_smaller_steps():

@@ -110,6 +110,8 @@ class Results:
             notes.append(f"public pretraining: features that others learnt; {rest}")
         if self.scale.name in ("laptop", "brief") and private:
             notes.append("η chosen on seed 100 and its partition; tuned.toml says which were tried for each method")
+            if any("data.clients" in cell.column.settings for cell in self.cells):
+                notes.append("it was chosen with 10 holders; with K of them it is multiplied by √(10/K)")
         elif not self.experiment.name.startswith("tune"):
             notes.append(
                 "each method with its own best η of one grid, tuned on seed 100 and its partition (the paper: η = "

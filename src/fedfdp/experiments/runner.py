@@ -82,6 +82,9 @@ def open_config(experiment: Experiment, row: Row, column: Column, scale: Scale, 
         values["data"]["clients"] = scale.clients[values["data"]["clients"]]
     if private and experiment.targets and scale.most_epsilon:
         values["privacy"]["epsilon"] = min(values["privacy"]["epsilon"], scale.most_epsilon)
+    if private and scale.presets.get(column.dataset) and "data.clients" in changes:
+        # η was chosen with 10 holders. Each of K adds its noise to a K-th of the records: that of the mean grows as √K.
+        values["algorithm"]["lr"] *= math.sqrt(10 / values["data"]["clients"])
     config = configs.from_dict(values)
     return config, replace(tuned, lr=config.algorithm.lr)
 
