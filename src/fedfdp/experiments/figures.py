@@ -29,7 +29,7 @@ def draw(results: Results, file: Path) -> None:
             axis.set_yscale("log")
         if measures[0] == "x" and results.experiment.log_x:
             axis.set_xscale("log")
-        axis.tick_params(labelsize=8)
+        axis.tick_params(which="both", labelsize=8)
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
     if axes[0][-1].get_legend_handles_labels()[0]:  # nothing is drawn where no row reached its target

@@ -53,7 +53,7 @@ def _draw(panels: list[Panel], runs: list[Json], file: Path, setting: str) -> No
     axes = figure.subplots(1, len(panels), squeeze=False)
     for axis, panel in zip(axes[0], panels, strict=True):
         panel(axis, runs)
-        axis.tick_params(labelsize=8)
+        axis.tick_params(which="both", labelsize=8)
         axis.spines[["top", "right"]].set_visible(False)
     if 1 < len(runs) <= 20:
         axes[0][0].legend(fontsize=7, frameon=False)
