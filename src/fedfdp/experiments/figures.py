@@ -1,11 +1,13 @@
 """Draws an experiment's results with matplotlib, in any format that it writes. Computes nothing."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedfdp.core.figures import save_figure
 from fedfdp.experiments.render import heading
 from fedfdp.experiments.results import Cell, Results
+from fedfdp.experiments.shapes import DATASET_LABELS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,9 +18,14 @@ def draw(results: Results, file: Path) -> None:
     from matplotlib.figure import Figure
 
     panels = _panels(results)
-    figure = Figure(figsize=(max(6.0, 4.6 * len(panels)), 3.8), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)
-    for axis, (title, measures, cells) in zip(axes[0], panels, strict=True):
+    curves = results.experiment.x_label is not None and not results.experiment.targets
+    across = len(panels) // 2 if curves else min(3, len(panels))  # curves: Ψ below the accuracy
+    down = math.ceil(len(panels) / across)
+    figure = Figure(figsize=(max(6.0, 4.6 * across), 3.8 * down), layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False).ravel()
+    for left in axes[len(panels) :]:
+        left.remove()
+    for axis, (title, measures, cells) in zip(axes, panels, strict=False):
         for row in results.experiment.rows:
             mine = [cell for cell in cells if cell.row == row]
             _line(axis, row.label, mine, *measures, joined=results.experiment.x_label is not None)
@@ -29,11 +36,15 @@ def draw(results: Results, file: Path) -> None:
             axis.set_yscale("log")
         if measures[0] == "x" and results.experiment.log_x:
             axis.set_xscale("log")
+            values = sorted({cell.column.x for cell in cells})
+            axis.set_xticks(values, [f"{x:g}" for x in values])
+            axis.set_xticks([], minor=True)
         axis.tick_params(which="both", labelsize=8)
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-    if axes[0][-1].get_legend_handles_labels()[0]:  # nothing is drawn where no row reached its target
-        axes[0][-1].legend(fontsize=7, frameon=False)
+    last = axes[len(panels) - 1]
+    if last.get_legend_handles_labels()[0]:  # nothing is drawn where no row reached its target
+        last.legend(fontsize=7, frameon=False)
     figure.suptitle(heading(results), fontsize=10, x=0.01, ha="left")
     save_figure(figure, file, setting="--save")
 
@@ -47,15 +58,13 @@ def _panels(results: Results) -> list[tuple[str, tuple[str, str], list[Cell]]]:
     if results.experiment.x_label is None:
         across = "epsilon" if results.experiment.targets else "accuracy"
         return [(c.label, (across, "psi"), list(results.column(c))) for c in results.columns]
-    panels = []
-    for dataset in dict.fromkeys(column.dataset for column in results.columns):
-        cells = [cell for cell in results.cells if cell.column.dataset == dataset]
-        if results.experiment.targets:
-            panels.append((f"{dataset}: Ψ at the target", ("epsilon", "psi"), cells))
-        else:
-            panels.append((f"{dataset}: accuracy", ("x", "accuracy"), cells))
-            panels.append((f"{dataset}: Ψ", ("x", "psi"), cells))
-    return panels
+    by_dataset: dict[str, list[Cell]] = {}
+    for cell in results.cells:
+        by_dataset.setdefault(DATASET_LABELS.get(cell.column.dataset, cell.column.dataset), []).append(cell)
+    if results.experiment.targets:
+        return [(f"{name}: Ψ at the target", ("epsilon", "psi"), cells) for name, cells in by_dataset.items()]
+    kinds = (("accuracy", "accuracy"), ("Ψ", "psi"))
+    return [(f"{name}: {what}", ("x", up), cells) for what, up in kinds for name, cells in by_dataset.items()]
 
 
 def _line(axis: "Axes", label: str, cells: list[Cell], across: str, up: str, *, joined: bool) -> None:
