@@ -31,6 +31,7 @@ from fedfdp.engines.flower.security import make_certificates, make_node_key
 from fedfdp.privacy.ledger.reading import read_ledger
 
 PORT, SAMPLES = 9092, "samples.txt"
+POINTS = 300  # of a line in the picture, at most
 PRIVACY = {"epsilon": 60.0, "delta": 1e-5, "sigma": 2.0, "q": 0.05, "clip": 0.5, "accountant": "rdp"}
 
 
@@ -245,7 +246,8 @@ def drawn(out: Path, file: Path) -> None:
             style = {"color": "C3", "zorder": 3} if server else {"color": "C0", "alpha": 0.4}
             for number, life in enumerate(of_one):
                 shown = {"coordinator": "coordinator", "node0": "nodes"}.get(name) if not number else None
-                axes.plot(life[:, 0] / 60, life[:, column], linewidth=1.0, label=shown, **style)
+                some = life[:: 1 + len(life) // POINTS]
+                axes.plot(some[:, 0] / 60, some[:, column], linewidth=1.0, label=shown, **style)
         axes.set(xlabel="minutes", ylabel=what, ylim=(0, None))
         axes.grid(alpha=0.3)
     panels[0].legend()
