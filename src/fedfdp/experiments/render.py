@@ -109,7 +109,7 @@ def _table_block(results: Results, column: Column) -> Block:
 def _settings(cell: Cell) -> str:
     """η, and the method's own setting where it was tuned too."""
     run = cell.runs[0]
-    return ", ".join([f"{run.lr:g}", *(f"{name} = {value:g}" for name, value in run.own.items())])
+    return ", ".join([f"{run.lr:.3g}", *(f"{name} = {value:g}" for name, value in run.own.items())])
 
 
 def _few(found: Statistic | None) -> str:
@@ -134,7 +134,7 @@ def _figure_block(results: Results, dataset: str) -> Block:
             line = [row.label, f"{cell.column.x:g}", statistic(cell.of("epsilon"), "epsilon")] if target else []
             line = line or [row.label, f"{cell.column.x:g}", statistic(cell.of("accuracy"), "accuracy")]
             line += [statistic(cell.of(m), m) for m in (["psi"] if target else ["psi", "psi_train"])]
-            line += [statistic(cell.of("worst_accuracy"), "worst_accuracy"), f"{cell.runs[0].lr:g}", _rounds(cell)]
+            line += [statistic(cell.of("worst_accuracy"), "worst_accuracy"), f"{cell.runs[0].lr:.3g}", _rounds(cell)]
             line += [_budget(cell)] if private and not target else []
             rows.append((*line, cell.runs[0].config))
     return Block(dataset, tuple(headers), tuple(rows))
