@@ -62,7 +62,7 @@ def test_rows_are_kept_and_not_measured_again(tmp_path, monkeypatch):
 
     def once(named, *, seconds):
         asked.append(named.name)
-        return NamedRow(named.package, named.name, 7, 16, "fast", "", 1e-7, 2e-7, 1.5, None, "ValueError: no")
+        return NamedRow(named.package, named.name, 7, named.batch, "fast", "", 1e-7, 2e-7, 1.5, None, "ValueError: no")
 
     monkeypatch.setattr(measuring, "measure", once)
     file = tmp_path / "rows.jsonl"
@@ -73,6 +73,22 @@ def test_rows_are_kept_and_not_measured_again(tmp_path, monkeypatch):
     assert json.loads(file.read_text().splitlines()[1])["name"] == "GRU"
     _, lines = named_table(both)
     assert lines[0] == ["LSTM", "torch", "7", "fast", "1e-07", "2e-07", "1.50", "fails"]
+
+
+def test_a_model_is_measured_with_several_numbers_of_records(tmp_path, monkeypatch):
+    def once(named, *, seconds):
+        return NamedRow(named.package, named.name, 7, named.batch, "fast", "", 1e-7, 2e-7, 1 + named.batch / 100)
+
+    monkeypatch.setattr(measuring, "measure", once)
+    file = tmp_path / "rows.jsonl"
+    list(measured(["torch: LSTM"], seconds=1.0, rows=file))
+    both = list(measured(["torch: LSTM"], seconds=1.0, batches=[32, 16], rows=file))
+    assert [row.batch for row in read(file)] == [16, 32]  # the first row serves the second call too
+    head, lines = named_table(both)
+    assert [dict(zip(head, line, strict=True))["records"] for line in lines] == ["32", "16"]
+    assert [dict(zip(head, line, strict=True))["time"] for line in lines] == ["1.32", "1.16"]
+    with pytest.raises(SettingError, match="batches = 0"):
+        list(measured(["torch: LSTM"], seconds=1.0, batches=[0]))
 
 
 def test_an_unknown_name_is_refused():

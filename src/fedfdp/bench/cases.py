@@ -83,6 +83,12 @@ class RoundCase(Case):
         return replace(self, clients=2, batch=4)
 
 
+def check_counts(option: str, counts: Sequence[int]) -> None:
+    for count in counts:
+        if count < 1:
+            raise SettingError(option, count, "must be 1 or more")
+
+
 def select(
     *,
     what: str | None = None,
@@ -96,10 +102,8 @@ def select(
     for name in models:
         if name not in MODELS and name not in LARGE:
             raise SettingError("models", name, nearest(name, [*MODELS, *LARGE]))
-    for option, counts in (("batches", batches), ("clients", clients)):
-        for count in counts:
-            if count < 1:
-                raise SettingError(option, count, "must be 1 or more")
+    check_counts("batches", batches)
+    check_counts("clients", clients)
     cases: list[Case] = []
     if what != "round":
         chosen = [m for m in (*STEP_MODELS, *LARGE) if m in (models or MODELS)]

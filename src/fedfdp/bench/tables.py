@@ -61,7 +61,12 @@ def markdown_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 def named_table(rows: Sequence[NamedRow]) -> tuple[list[str], list[list[str]]]:
     """The table of named models: its head, and a line for each."""
     head = ["model", "of", "weights trained", "path", "error", "of single precision", "time", "Opacus"]
-    return head, [_named(row) for row in rows]
+    lines = [_named(row) for row in rows]
+    if len({row.batch for row in rows}) > 1:
+        head.insert(3, "records")
+        for line, row in zip(lines, rows, strict=True):
+            line.insert(3, str(row.batch))
+    return head, lines
 
 
 def _named(row: NamedRow) -> list[str]:

@@ -30,7 +30,9 @@ def bench(
             help="Only these: mnist-cnn,cifar-cnn,mlp,transformer,small-cnn; of --what models with ; between; or beyond"
         ),
     ] = "",
-    batches: Annotated[str, typer.Option(help="Batch sizes of the steps; 32,300,2048 if left out.")] = "",
+    batches: Annotated[
+        str, typer.Option(help="Batch sizes of the steps; 32,300,2048 if left out, of --what models 16.")
+    ] = "",
     clients: Annotated[str, typer.Option(help="Numbers of clients of the rounds; 10,100,1000 if left out.")] = "",
     peers: Annotated[
         str, typer.Option(help="Only these beside plain: ours,unwatched,opacus_hooks,opacus_ghost,vmap,loop.")
@@ -64,7 +66,8 @@ def bench(
         return
     if what == "models":
         _set_threads(threads or 1)
-        _models([part for part in models.split(";") if part], seconds or MODEL_SECONDS, rows_file, markdown, as_json)
+        names, counts = [part for part in models.split(";") if part], _counts("batches", batches)
+        _models(names, counts, seconds or MODEL_SECONDS, rows_file, markdown, as_json)
         return
     able, chosen = _chosen(peers), _cases(quick, what, models, batches, clients)
     _set_threads(threads)
@@ -106,7 +109,9 @@ def _profile(models: list[str], clients: list[int], markdown: Path | None) -> No
         tables.write_markdown(page, markdown, marker="fedfdp bench --profile")
 
 
-def _models(names: list[str], seconds: float, rows: Path | None, markdown: Path | None, as_json: bool) -> None:
+def _models(
+    names: list[str], batches: list[int], seconds: float, rows: Path | None, markdown: Path | None, as_json: bool
+) -> None:
     """The table of named models of other libraries."""
     from rich.console import Console
     from rich.table import Table
@@ -117,7 +122,7 @@ def _models(names: list[str], seconds: float, rows: Path | None, markdown: Path 
 
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     found = []
-    for row in measured(names, seconds=seconds, rows=rows):
+    for row in measured(names, seconds=seconds, batches=batches, rows=rows):
         print(f"{row.package}: {row.name}: {row.failed or row.path}", file=sys.stderr)
         found.append(row)
     head, lines = tables.named_table(found)

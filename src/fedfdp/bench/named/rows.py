@@ -8,12 +8,13 @@ import json
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from fedfdp.bench.cases import check_counts
 from fedfdp.bench.measure import interleaved
 from fedfdp.bench.named import GROUPS, NAMED, Named
 from fedfdp.bench.peers import STEP_PEERS, Peer, Setting, Task
@@ -45,19 +46,23 @@ class NamedRow:
     failed: str = ""  # why there is no more than this
 
 
-def measured(names: Sequence[str] = (), *, seconds: float, rows: Path | None = None) -> Iterator[NamedRow]:
+def measured(
+    names: Sequence[str] = (), *, seconds: float, batches: Sequence[int] = (), rows: Path | None = None
+) -> Iterator[NamedRow]:
     """The rows of these models; of the usual ones if none is named, or of a group by its name.
 
-    Those that are in the file `rows` are not measured again.
+    One for each number of records in `batches`, or for the model's own. Those that are in the file `rows` are not
+    measured again.
     """
     names = GROUPS.get(";".join(names), names)
     for name in names:
         if name not in NAMED:
             raise SettingError("models", name, nearest(name, NAMED))
-    known = {(row.package, row.name): row for row in read(rows)} if rows is not None else {}
-    for name in names:
-        named = NAMED[name]
-        row = known.get((named.package, named.name))
+    check_counts("batches", batches)
+    known = {(row.package, row.name, row.batch): row for row in read(rows)} if rows is not None else {}
+    chosen = [replace(NAMED[name], batch=batch) for name in names for batch in batches or [NAMED[name].batch]]
+    for named in chosen:
+        row = known.get((named.package, named.name, named.batch))
         if row is None:
             row = measure(named, seconds=seconds)
             if rows is not None:
