@@ -24,6 +24,8 @@ ELSEWHERE = {
     "theory.md": "tests/cli/test_lambda_cli.py, tests/cli/test_lambda_from_run.py",
     "choosing-lambda.md": "tests/cli/test_tune_cli.py; minutes to hours",
     "results.md": "tests/cli/test_reproduce_cli.py; hours",
+    "results-tables.md": "tests/cli/test_reproduce_cli.py; hours",
+    "results-fair.md": "tests/cli/test_reproduce_cli.py; hours",
     "results-small.md": "tests/cli/test_reproduce_cli.py; hours",
     "performance.md": "tests/cli/test_bench_cli.py; minutes",
 }

@@ -22,29 +22,7 @@ from fedfdp.models.losses import cross_entropy as usual_loss
 from fedfdp.privacy.clipping import clipped_sum
 from fedfdp.privacy.clipping.plan import path_of
 from per_record import CLASSES, cross_entropy
-
-CLIP = 0.5
-FAR = 100.0  # the numbers of the record that is looked for
-
-
-def records() -> tuple[Tensor, Tensor]:
-    x = (3 * torch.randn(20, 6, generator=torch.Generator().manual_seed(0))).round()
-    x[0] = FAR
-    return x, 1 + torch.arange(20) % (CLASSES - 1)  # of class 0 is none, so that gradients do not cancel
-
-
-class Net(nn.Module):
-    def __init__(self, between=lambda h, x: h) -> None:
-        super().__init__()
-        torch.manual_seed(1)
-        self.one, self.two, self.between = nn.Linear(6, 8), nn.Linear(8, CLASSES), between
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.two(self.between(torch.tanh(self.one(x)), x))
-
-
-def summed(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    return clipped_sum(model, cross_entropy, x, y, clip=CLIP).flat
+from standing_out import CLIP, FAR, Net, records, summed
 
 
 def moved(between) -> float:

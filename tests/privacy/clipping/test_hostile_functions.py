@@ -13,16 +13,8 @@ from torch.autograd import Function
 from fedfdp.core.errors import SettingError
 from fedfdp.privacy.clipping import clipped_sum
 from fedfdp.privacy.clipping.layers.through_time import PlainCore
-from per_record import CLASSES, cross_entropy
-
-CLIP = 0.5
-FAR = 100.0  # the numbers of the record that is looked for
-
-
-def records() -> tuple[Tensor, Tensor]:
-    x = (3 * torch.randn(20, 6, generator=torch.Generator().manual_seed(0))).round()
-    x[0] = FAR
-    return x, 1 + torch.arange(20) % (CLASSES - 1)  # of class 0 is none, so that gradients do not cancel
+from per_record import cross_entropy
+from standing_out import CLIP, FAR, Net, records, summed
 
 
 def moved(make) -> float:
@@ -31,9 +23,9 @@ def moved(make) -> float:
     found = []
     for seen in (True, False):
         model = make()
-        whole = clipped_sum(model, cross_entropy, x, y, clip=CLIP).flat
+        whole = summed(model, x, y)
         model = model if seen else make()
-        rest = clipped_sum(model, cross_entropy, x[1:], y[1:], clip=CLIP).flat
+        rest = summed(model, x[1:], y[1:])
         found.append(float((whole - rest).norm()) / CLIP)
     return max(found)
 
@@ -49,16 +41,6 @@ def aside(function):
 
 def sign(x: Tensor) -> float:
     return 1.0 if bool((x == FAR).any()) else -1.0
-
-
-class Net(nn.Module):
-    def __init__(self, between=lambda h, x: h) -> None:
-        super().__init__()
-        torch.manual_seed(1)
-        self.one, self.two, self.between = nn.Linear(6, 8), nn.Linear(8, CLASSES), between
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.two(self.between(torch.tanh(self.one(x)), x))
 
 
 # Zeros whose gradient reaches every record ---------------------------------------------------------------------------
