@@ -12,6 +12,12 @@ settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
 
 
+@pytest.fixture(autouse=True)
+def unspoilt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that had something refused must not have later ones refused: a real process stays as it is."""
+    monkeypatch.setattr("fedfdp.privacy.clipping.state._spoilt", [])
+
+
 @pytest.fixture
 def shared_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs with one seed draw the same, whatever they compute: to compare two ways of computing one thing."""

@@ -212,6 +212,20 @@ def test_narrower_clients_train_their_slices(digits, tmp_path, privacy):
     assert result.history[-1]["clients"]["loss"][2] == pytest.approx(loss, rel=1e-5)
 
 
+def test_clients_with_models_of_their_own_may_train_a_part_of_them(digits):
+    """A bias that is frozen everywhere belongs to no update: nobody's model lacks it."""
+
+    def frozen(hidden: int) -> nn.Module:
+        model = mlp(hidden)
+        model[3].bias.requires_grad_(False)
+        return model
+
+    models = {"client-1": frozen(8)}
+    result = fedfdp.train(frozen(16), digits, algorithm=FedAvg(lr=0.5), rounds=1, models=models, seed=1)
+    assert torch.equal(result.model.get_parameter("3.bias"), frozen(16).get_parameter("3.bias"))
+    assert not torch.equal(result.model.get_parameter("1.weight"), frozen(16).get_parameter("1.weight"))
+
+
 def test_shapes_that_do_not_nest_are_refused_before_the_first_round(digits, tmp_path):
     other = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 10))
     for models, message in (

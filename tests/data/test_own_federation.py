@@ -185,5 +185,5 @@ def test_losses_that_are_none(losses, path, said):
 def test_a_loss_must_be_one_number_a_record(losses, two_clients):
     with pytest.raises(SettingError, match=r"loss = 'mean': gives shape \(\) for 2 records.*reduction='none'"):
         train(torch.nn.Linear(2, 1), two_clients, rounds=1, loss=loss_at("my_losses:mean"))
-    with pytest.raises(SettingError, match=r"loss = 'broken': fails on two records"):
+    with pytest.raises(SettingError, match=r"loss = 'broken': fails on two made-up records"):
         train(torch.nn.Linear(2, 1), two_clients, rounds=1, loss=loss_at("my_losses:broken"))

@@ -12,7 +12,8 @@ from fedfdp.core.errors import SettingError
 from fedfdp.core.records import from_bytes, to_bytes
 from fedfdp.data import Federation
 from fedfdp.engines.flower import memory
-from fedfdp.engines.flower.messages import COULD_NOT, Hello, Judge, Question
+from fedfdp.engines.flower.messages import Hello, Judge, Question
+from fedfdp.engines.flower.node import Node
 from fedfdp.engines.flower.policy import NodeConfig, NodeData, Policy, load_node
 from fedfdp.engines.flower.terms import Terms, build_model
 from fedfdp.privacy.accounting import Event, epsilon
@@ -354,15 +355,32 @@ def test_targets_at_other_places_than_the_models_are_refused_before_a_round():
         build_model(model, federation, seed=0)
 
 
-def test_words_beyond_the_models_table_are_told_to_their_owner_alone(secure, monkeypatch):
-    """A coordinator that chose the size of the table would learn from the reason whether a rare word is there."""
+def test_words_beyond_a_models_table_end_the_start_and_no_question_asks_for_them(tmp_path, monkeypatch):
+    """A coordinator that asks for one allowed model after the other would learn the largest token, at no price."""
+    transformers = pytest.importorskip("transformers")
+    size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    for words in (8, 6):
+        config = transformers.BertConfig(vocab_size=words, max_position_embeddings=8, **size)
+        transformers.BertForSequenceClassification(config).save_pretrained(tmp_path / f"of-{words}")
+    ids = torch.tensor([[1, 2, 3], [4, 5, 6]] * 20)
+    holder = Federation.from_clients({"n": (ids, torch.arange(40) % 2)}, classes=2)
 
-    def beyond(model, x):
-        raise SettingError("model", "Bert", "its table has 3 words, the records have others")
+    def started(*words: int) -> Node:
+        policy = Policy(epsilon=8.0, max_q=0.2, models=tuple(f"hf:{tmp_path}/of-{n}" for n in words))
+        return Node(
+            NodeConfig("n", "127.0.0.1:1", str(tmp_path / "node"), NodeData(file="-"), plain_text=True, policy=policy),
+            holder,
+        )
 
-    monkeypatch.setattr("fedfdp.engines.flower.node.check_words", beyond)
-    node = node_of(secure)
-    answer = node.answer(ask(secure))
-    assert (answer.status, answer.reason) == ("refused", COULD_NOT)
-    assert node.stopped
-    assert not list(node.ledger.entries())
+    with pytest.raises(SettingError, match="its table has 6 words, the records have others"):
+        started(8, 6)  # its ledger is closed again: the next one can open it
+    node = started(8)
+    monkeypatch.setattr("fedfdp.engines.flower.node.check_words", None)  # whoever calls it now fails
+    model = {"name": f"hf:{tmp_path}/of-8"}
+    privacy = {"epsilon": 8.0, "delta": 1e-5, "sigma": 2.0, "q": 0.1, "clip": 1.0, "sigma_loss": 5.0}
+    terms = Terms({"name": "fedavg", "lr": 1.0}, model, privacy, None, 0).to_json()
+    answer = node.answer(Question("train", "r", terms, 0, -1, b"no broadcast"))
+    assert answer.status == "refused"
+    assert answer.reason.startswith("not a valid Broadcast record")
+    assert not node.stopped
+    node.book.close()

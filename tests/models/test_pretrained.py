@@ -14,7 +14,8 @@ import fedfdp
 from fedfdp.core.errors import DataError, SettingError
 from fedfdp.core.trees import Leaf
 from fedfdp.models import Model, build, first_output
-from fedfdp.models.pretrained import Lora, check_reached, remark_of, told_of_moves, with_adapters
+from fedfdp.models.adapters import Lora, check_reached, told_of_moves, with_adapters
+from fedfdp.models.pretrained import remark_of
 from fedfdp.models.tasks import TASKS
 from fedfdp.privacy.clipping.plan import path_of
 from fedfdp.runs import config as configs

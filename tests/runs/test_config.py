@@ -120,3 +120,10 @@ def test_a_setting_that_older_runs_do_not_know_counts_only_if_it_was_chosen():
     assert config.algorithm_settings(new.algorithm)["lr_decay"] == 0.9
     assert old.fingerprint() != new.fingerprint()
     assert old.to_dict()["algorithm"]["lr_decay"] == 1.0
+
+
+@pytest.mark.parametrize(("setting", "kind"), [("privacy.q", "a number"), ("rounds", "a whole number")])
+def test_true_is_no_number(setting, kind):
+    """It would be 1: all records in every batch."""
+    with pytest.raises(SettingError, match=rf"{setting} = True: {kind}$"):
+        config.load("digits", [f"{setting}=true"])

@@ -50,10 +50,18 @@ def _known_names(kind: type["DataclassInstance"], values: dict[str, Any], sectio
             raise SettingError(f"{section}.{name}", value, "there is no such setting any more", gone[name])
         if name not in fields:
             raise SettingError(f"{section}.{name}", value, f"no such setting; {nearest(name, fields)}")
+        kinds = _kinds(fields[name])
+        if type(value) is bool and kinds & {int, float} and bool not in kinds:
+            raise SettingError(f"{section}.{name}", value, "a number" if float in kinds else "a whole number")
         for inner in (fields[name], *typing.get_args(fields[name])) if isinstance(value, dict) else ():
             if isinstance(inner, type) and dataclasses.is_dataclass(inner):
                 known |= _known_names(inner, value, f"{section}.{name}")
     return known
+
+
+def _kinds(declared: object) -> set[object]:
+    """All types that a setting may be of."""
+    return {declared, *(kind for part in typing.get_args(declared) for kind in _kinds(part))}
 
 
 def _dates_as_text(value: object) -> object:

@@ -126,8 +126,9 @@ def for_task(y_of: str, y: Tensor, classes: int | None, task: Task | None) -> Te
     if (classes is not None or task is not None) and y.is_floating_point() and not numbers:
         many = f"{classes} classes need whole numbers 0 to {classes - 1}" if classes else "classes need whole numbers"
         raise DataError(f"{y_of} is {_name(y)}; {many}")
+    labels = y.dim() == 2 and bool(((y == 0) | (y == 1)).all())
     y = y.float() if y.is_floating_point() or numbers else y.long()
-    if task is not None and task.targets == "labels" and (y.dim() != 2 or not bool(((y == 0) | (y == 1)).all())):
+    if task is not None and task.targets == "labels" and not labels:
         raise DataError(f"{y_of} has shape {tuple(y.shape)}; {task.name} needs a 0 or 1 for each label")
     if task is not None and task.targets == "places" and y.dim() < 2:
         raise DataError(f"{y_of} has shape {tuple(y.shape)}; {task.name} needs a class for every place")

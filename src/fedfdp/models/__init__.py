@@ -13,8 +13,9 @@ from fedfdp.core.errors import FedFDPError, SettingError, nearest, require
 from fedfdp.core.importing import imported
 from fedfdp.core.settings import left_out
 from fedfdp.core.trees import Form, blank, call, is_plain
+from fedfdp.models.adapters import Lora, with_adapters
 from fedfdp.models.outputs import entry_of, unwrapped
-from fedfdp.models.pretrained import PREFIX, Lora, check_inputs, from_folder, with_adapters
+from fedfdp.models.pretrained import PREFIX, check_inputs, from_folder
 from fedfdp.models.tasks import Task
 from fedfdp.models.zoo import LEAST_IMAGE, head_cnn, linear, mlp, paper_cnn, small_cnn
 from fedfdp.privacy.clipping.modules import named_layers

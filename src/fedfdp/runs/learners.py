@@ -35,7 +35,7 @@ def other_learners(
     device: str,
 ) -> dict[str, Learner]:
     """The learners of clients whose model differs, each checked before the first round."""
-    shared = method.shared(dict(full.named_parameters()))
+    shared = method.shared({name: p for name, p in full.named_parameters() if p.requires_grad})
     for name in federation.names:
         part = federation.part(name)
         fits = (part.input_shape, part.outputs) == (federation.input_shape, federation.outputs)

@@ -23,8 +23,9 @@ from fedfdp.core import weights
 from fedfdp.core.errors import DivergedError, FedFDPError, RunError
 from fedfdp.core.trees import is_plain
 from fedfdp.fairness.metrics import by_class, by_group
+from fedfdp.models.adapters import told_of_moves
 from fedfdp.models.learner import Learner
-from fedfdp.models.pretrained import remark_of, save_whole, told_of_moves
+from fedfdp.models.pretrained import remark_of, save_whole
 from fedfdp.models.tasks import task_for
 from fedfdp.privacy.accounting.events import history_of, repeat
 from fedfdp.runs.folder import CLIENTS, LEDGER, PRIVACY_JSON, PRIVACY_PAGE, Json, RunFolder

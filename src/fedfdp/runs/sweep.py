@@ -79,7 +79,8 @@ def sweep(
                 if progress.state in ("done", "failed"):
                     if progress.state == "failed":
                         failed[store.path(worker.config)] = progress.message
-                    if waiting and worker.process.is_alive():
+                    # One that failed leaves its process: what its loss or a class keeps would reach the next run.
+                    if waiting and progress.state == "done" and worker.process.is_alive():
                         watch(progress)
                         progress = worker.give(waiting.popleft())
                     else:
@@ -164,7 +165,7 @@ def over_cluster(
     from fedfdp.engines.ray.engine import connect
 
     started, store, failed = connect(address), Store(root.resolve()), dict[Path, str]()
-    said, run = Queue(), ray.remote(num_cpus=1, max_retries=-1)(_on_cluster)
+    said, run = Queue(), ray.remote(num_cpus=1, max_retries=-1, max_calls=1)(_on_cluster)
     tasks = {run.remote(config, store, log, said): config for config in configs}
     try:
         while tasks:

@@ -5,7 +5,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,12 +30,14 @@ from fedfdp.features import Features, about, as_map, normalised, whole
 from fedfdp.features.mapped import digest_of, mapped
 from fedfdp.features.prefix import computed_once
 from fedfdp.models import check_output
+from fedfdp.models.adapters import check_reached
 from fedfdp.models.copies import copied
 from fedfdp.models.learner import Learner
 from fedfdp.models.losses import LossFunction
-from fedfdp.models.pretrained import check_reached, check_words
+from fedfdp.models.pretrained import check_words
 from fedfdp.models.trial import check_task
 from fedfdp.native.threads import allowed_threads
+from fedfdp.privacy.clipping.state import spoilt_by_plain_run
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.noise.randomness import FRESH, STREAMS, Seeded
@@ -217,19 +219,20 @@ def train(
             with closing(made):
                 yield Started(made, LocalEvaluator(learner, inner, performance), book)
 
-    result = carry_out(
-        plan,
-        federation,
-        learner,
-        start,
-        identity=identity,
-        config=config or settings,
-        out=None if out is None else Path(out),
-        resume=resume,
-        threads=allowed_threads(threads) or threads_for(learner, federation, algorithm, privacy),
-        on_update=on_update,
-        about=about(features),
-    )
+    with spoilt_by_plain_run(learner.loss_fn) if privacy is None else nullcontext():
+        result = carry_out(
+            plan,
+            federation,
+            learner,
+            start,
+            identity=identity,
+            config=config or settings,
+            out=None if out is None else Path(out),
+            resume=resume,
+            threads=allowed_threads(threads) or threads_for(learner, federation, algorithm, privacy),
+            on_update=on_update,
+            about=about(features),
+        )
     return replace(result, model=whole(front, _handed_out(untouched, result.model)))
 
 

@@ -108,6 +108,31 @@ def test_targets_beyond_whole_numbers_of_64_bits_are_refused(tmp_path):
         read_records(Facts(classes=2, task="tokens"), path)
 
 
+def test_token_numbers_beyond_64_bits_and_complex_targets_are_refused(tmp_path):
+    large = np.array([[2**63 + 5], [1]], np.uint64)  # as int64 the first would be negative
+    with pytest.raises(DataError, match=r"array 'x' holds numbers above 9223372036854775807; save int64$"):
+        read_records(Facts(classes=2), saved(tmp_path / "d.npz", x=large, y=[0, 1]))
+    path = saved(tmp_path / "d.npz", x=X[:2], y=np.array([1j, 2.0]))
+    with pytest.raises(DataError, match=r"array 'y' holds complex numbers; save real ones$"):
+        read_records(Facts(), path)
+
+
+def test_a_mask_is_known_by_a_word_of_its_name(tmp_path):
+    """`unmasked` is another word: its numbers are scaled like all others."""
+    named = {"mask": MASK, "pixel_mask": MASK, "unmasked": MASK}
+    inputs = {name: values.astype(np.float32) for name, values in named.items()}
+    facts = Facts(classes=2, inputs=tuple(inputs), range=(0.0, 1.0))
+    parts = read_records(facts, saved(tmp_path / "d.npz", **inputs, y=[0, 1])).x.parts
+    assert [part.tolist() for part in parts] == [MASK.tolist(), MASK.tolist(), [[1.0, 1.0], [1.0, -1.0]]]
+
+
+def test_a_label_that_is_nearly_one_is_none(tmp_path):
+    """In single precision it would be 1."""
+    path = saved(tmp_path / "d.npz", x=X[:2], y=np.array([[0.0, 1.0000000001], [1.0, 0.0]]))
+    with pytest.raises(DataError, match="multi-label needs a 0 or 1 for each label"):
+        read_records(Facts(task="multi-label"), path)
+
+
 def test_holders_a_given_split_and_names_of_classes(tmp_path, monkeypatch):
     monkeypatch.setattr(arrays, "PIECE", 32)  # two rows at a time
     path = saved(tmp_path / "d.npz", x=X, y=np.array(list("abacbc")), who=np.array(list("nnssns")))

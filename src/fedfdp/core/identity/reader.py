@@ -2,7 +2,6 @@
 
 import collections
 import functools
-import hashlib
 import logging
 import sys
 import threading
@@ -13,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedfdp.core.identity.hashing import hashed, of_scalar, token, until_gone
 from fedfdp.core.identity.held import cached_by, is_filled, slots_of
+from fedfdp.core.identity.numbers import of_array, of_tensor, of_ufunc
 from fedfdp.core.identity.surroundings import found_at_home, home, installed, lookups, surrounding, version
 from fedfdp.core.weights import Weights
 
@@ -43,7 +42,7 @@ class Reader:
         self.unknown, self._caches = "", caches
         trained = [p for p in thing.parameters() if p.requires_grad] if isinstance(thing, nn.Module) else []
         # A trained parameter counts by its position, wherever it is kept, not by its values.
-        self._trained = known or {id(parameter): number for number, parameter in enumerate(trained)}
+        self.trained = known or {id(parameter): number for number, parameter in enumerate(trained)}
         self._read: dict[int, bytes] = {}
         self._within: dict[int, int] = {}
         self._packages: Reader | None = None  # of what installed packages keep
@@ -83,19 +82,19 @@ class Reader:
 
     # Containers -----------------------------------------------------------------------------------------------------
 
-    def _all(self, kind: str, values: Iterable[object], path: str) -> bytes:
+    def all(self, kind: str, values: Iterable[object], path: str) -> bytes:
         return hashed(kind, *[self.digest(value, f"{path}[{i}]") for i, value in enumerate(values)])
 
-    def _mapping(self, value: Mapping[Any, object], path: str) -> bytes:
+    def mapping(self, value: Mapping[Any, object], path: str) -> bytes:
         parts = [(self.digest(k, path), self.digest(v, f"{path}.{k!s:.40}")) for k, v in value.items()]
         return hashed("mapping", *[part for pair in parts for part in pair])
 
     def _dict(self, value: dict[object, object], path: str) -> bytes:
-        return hashed(self._mapping(value, path), self._besides(value, dict, path))
+        return hashed(self.mapping(value, path), self._besides(value, dict, path))
 
     def _sequence(self, value: list[object] | tuple[object, ...], path: str) -> bytes:
         plain = tuple if isinstance(value, tuple) else list
-        return hashed(self._all(plain.__name__, value, path), self._besides(value, plain, path))
+        return hashed(self.all(plain.__name__, value, path), self._besides(value, plain, path))
 
     def _set(self, value: set[object] | frozenset[object], path: str) -> bytes:
         plain = frozenset if isinstance(value, frozenset) else set
@@ -107,45 +106,7 @@ class Reader:
         if type(value) is plain:
             return b""
         held = {**getattr(value, "__dict__", {}), **slots_of(value)}
-        return hashed(self.digest(type(value), path), self._mapping(held, path))
-
-    # Numbers --------------------------------------------------------------------------------------------------------
-
-    def _tensor(self, value: Tensor, path: str) -> bytes:
-        attributes = {name: v for name, v in vars(value).items() if not name.startswith("_fedfdp")}
-        if attributes:
-            return hashed(self._numbers(value, path), self._mapping(attributes, path))
-        return self._numbers(value, path)
-
-    def _numbers(self, value: Tensor, path: str) -> bytes:
-        if id(value) in self._trained:
-            label = self._trained[id(value)]
-            named = label[0] if isinstance(label, tuple) else label
-            return hashed("trained", str(value.dtype), str(tuple(value.shape)), repr(named))
-        if value.layout != torch.strided or value.is_quantized or value.device.type == "meta":
-            return self.unread(value, path)
-        held = value.detach().cpu().contiguous()
-        raw = held.reshape(-1).view(torch.uint8).numpy().data if held.numel() else b""
-        return hashed("tensor", str(value.dtype), str(tuple(value.shape)), hashlib.sha256(raw).digest())
-
-    def _array(self, value: NDArray[Any] | np.generic, path: str) -> bytes:
-        array = np.asanyarray(value)
-        if isinstance(array, np.ma.MaskedArray):
-            both = (np.asarray(array.data), np.ma.getmaskarray(array))
-            return hashed("masked", *[self._array(part, path) for part in both])
-        if vars_of := not isinstance(array, np.memmap) and getattr(array, "__dict__", None):
-            numbers = self._array(np.asarray(array), path)
-            return hashed(numbers, self.digest(type(value), path), self._mapping(vars_of, path))
-        if array.dtype.hasobject:
-            return self._all(f"array {array.shape}", array.ravel().tolist(), path)
-        return hashed("array", array.dtype.str, str(array.shape), np.ascontiguousarray(array).tobytes())
-
-    def _ufunc(self, value: np.ufunc, path: str) -> bytes:
-        """By name if it is numpy's or scipy's; one that was made of a function of the user's cannot be read."""
-        homes = (np, sys.modules.get("scipy.special"))
-        if any(getattr(place, value.__name__, None) is value for place in homes):
-            return hashed("ufunc", str(value))
-        return self.unread(value, path)
+        return hashed(self.digest(type(value), path), self.mapping(held, path))
 
     # Code -----------------------------------------------------------------------------------------------------------
 
@@ -165,7 +126,7 @@ class Reader:
             found |= {f"import {m}": sys.modules[m] for m in (n, f"{package}.{n}") if m in sys.modules}
         reached = [self._named(n, v, names.attributes, f"{path}:{n}") for n, v in found.items()]
         own = {k: v for k, v in value.__dict__.items() if k != "__wrapped__" or not callable(v)}
-        return hashed("function", code, *held, *given, *reached, self._mapping(own, path))
+        return hashed("function", code, *held, *given, *reached, self.mapping(own, path))
 
     def _kept_by(self, value: types.FunctionType, path: str) -> bytes:
         """What the code of an installed package may keep from one call to the next: data that it reaches by name."""
@@ -175,9 +136,9 @@ class Reader:
     def _aside(self, held: Mapping[str, object], path: str) -> bytes:
         """Data of a package, read by another reader: what cannot be read there is passed over, and is no refusal."""
         if self._packages is None:
-            self._packages = Reader(None, self._trained, caches=True)
+            self._packages = Reader(None, self.trained, caches=True)
             self._packages._packages = self._packages
-        return self._packages._mapping({n: v for n, v in held.items() if isinstance(v, _KEEPING)}, path)
+        return self._packages.mapping({n: v for n, v in held.items() if isinstance(v, _KEEPING)}, path)
 
     def _named(self, name: str, value: object, attributes: frozenset[str], path: str) -> bytes:
         """A global that code names; of a module of the user's, also the attributes that the code names."""
@@ -198,7 +159,7 @@ class Reader:
         held = []
         if data and id(value) not in self._within:
             self._within[id(value)] = len(self._within)
-            held = [self._mapping(data, value.__name__)]
+            held = [self.mapping(data, value.__name__)]
             del self._within[id(value)]
         return hashed("module", value.__name__, repr(sorted(plain.items())), *held)
 
@@ -219,10 +180,10 @@ class Reader:
         function = self.digest(value.__wrapped__, path)
         if not self._caches:
             return hashed("cached", function, "")
-        return hashed("cached", function, str(value.cache_info()[1:]), self._all("kept", cached_by(value), path))
+        return hashed("cached", function, str(value.cache_info()[1:]), self.all("kept", cached_by(value), path))
 
     def _partial(self, value: "functools.partial[object]", path: str) -> bytes:
-        return self._all("partial", [value.func, value.args, value.keywords, value.__dict__], path)
+        return self.all("partial", [value.func, value.args, value.keywords, value.__dict__], path)
 
     def _builtin(self, value: types.BuiltinFunctionType, path: str) -> bytes:
         """A function or method that is written in C: by name, with the object that it is bound to."""
@@ -247,23 +208,23 @@ class Reader:
                 return hashed("class", where, value.__qualname__)
             functions = {name: v for name, v in held.items() if isinstance(v, types.FunctionType)}
             kept = [self._aside(held, path)] if self._caches else []
-            return hashed("class", where, version(where), value.__qualname__, self._mapping(functions, path), *kept)
+            return hashed("class", where, version(where), value.__qualname__, self.mapping(functions, path), *kept)
         parents = [self.digest(base, path) for base in value.__bases__]
-        return hashed("class", value.__qualname__, *parents, self._mapping(held, path))
+        return hashed("class", value.__qualname__, *parents, self.mapping(held, path))
 
     def _module(self, value: nn.Module, path: str) -> bytes:
         if isinstance(value, torch.jit.ScriptModule):
             weights = {**dict(value.named_buffers()), **dict(value.named_parameters())}
-            return hashed("script", str(value.inlined_graph), self._mapping(weights, path))
+            return hashed("script", str(value.inlined_graph), self.mapping(weights, path))
         if "_orig_mod" in value._modules:  # what torch.compile made of a module computes the same as the module
             return self.digest(value._modules["_orig_mod"], path)
         # Hooks are kept under running numbers, on which nothing depends: only the functions count.
-        hooks = [self._all(name, getattr(value, name, {}).values(), f"{path}.{name}") for name in _HOOKS]
+        hooks = [self.all(name, getattr(value, name, {}).values(), f"{path}.{name}") for name in _HOOKS]
         plain = {n: v for n, v in {**vars(value), **slots_of(value)}.items() if n not in _LEFT_OUT_OF_MODULES}
         held: dict[str, object] = {**plain, **value._buffers, **value._parameters, **value._modules}
         # As a part of a model it is set to training with it; one that a model only holds is as it was left.
         mode = [str(value.training)] if self._caches else []
-        return hashed("nn", self.digest(type(value), path), *hooks, self._mapping(held, path), *mode)
+        return hashed("nn", self.digest(type(value), path), *hooks, self.mapping(held, path), *mode)
 
     def _object(self, value: object, path: str) -> bytes:
         kind, compiled = type(value), getattr(value, "py_func", None)
@@ -277,7 +238,7 @@ class Reader:
             return hashed("object", kind.__module__, made_of)
         parts = [part if i < 3 or part is None else list(part) for i, part in enumerate(made_of)]
         held = {**getattr(value, "__dict__", {}), **slots_of(value)}  # a copy may be made without some of these
-        return hashed("object", self.digest(kind, path), self._mapping(held, path), self._all("made of", parts, path))
+        return hashed("object", self.digest(kind, path), self.mapping(held, path), self.all("made of", parts, path))
 
 
 Describe = Callable[[Reader, Any, str], bytes]
@@ -287,7 +248,7 @@ _codes: dict[int, bytes] = {}  # digests by the id of the code
 
 def _attributes(*names: str) -> Describe:
     def describe(reader: Reader, value: object, path: str) -> bytes:
-        return reader._all("attributes", [type(value).__name__, *[getattr(value, n) for n in names]], path)
+        return reader.all("attributes", [type(value).__name__, *[getattr(value, n) for n in names]], path)
 
     return describe
 
@@ -295,9 +256,9 @@ def _attributes(*names: str) -> Describe:
 # The first kind that matches is used.
 _KINDS: list[tuple[Any, Describe]] = [
     (nn.Module, Reader._module),
-    (Tensor, Reader._tensor),
-    ((np.ndarray, np.generic), Reader._array),
-    (np.ufunc, Reader._ufunc),
+    (Tensor, of_tensor),
+    ((np.ndarray, np.generic), of_array),
+    (np.ufunc, of_ufunc),
     (torch.Generator, lambda reader, value, path: reader.digest(value.get_state(), path)),
     ((*_PRINTED, *_OPERATORS), lambda reader, value, path: hashed(type(value).__name__, str(value))),
     (_LOCKS, lambda reader, value, path: hashed("closed", type(value).__name__)),
@@ -313,8 +274,8 @@ _KINDS: list[tuple[Any, Describe]] = [
     ((types.MemberDescriptorType, types.GetSetDescriptorType), _attributes("__name__")),
     ((types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType), Reader._builtin),
     ((types.MethodWrapperType, types.ClassMethodDescriptorType), Reader._builtin),
-    (weakref.ref, lambda reader, value, path: reader._all("weak", [value()], path)),
-    (types.MappingProxyType, Reader._mapping),
+    (weakref.ref, lambda reader, value, path: reader.all("weak", [value()], path)),
+    (types.MappingProxyType, Reader.mapping),
     (dict, Reader._dict),
     ((list, tuple), Reader._sequence),
     ((set, frozenset), Reader._set),

@@ -4,6 +4,7 @@ A size that an archive declares is checked before it is used, and never exceeded
 """
 
 import math
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from fedfdp.data.files.source import Numbers, Piece, label_of, names_in, targets
 from fedfdp.data.from_arrays import for_task
 from fedfdp.data.schema import Facts, class_names, task_of
 
+_WORD = re.compile("[a-z]+")
 PIECE = 1 << 23  # bytes read at once
 BOMB = 100  # an archive that unpacks to more than so many times its size …
 HARMLESS = 256 * 2**20  # … and to more than this is taken for a bomb
@@ -192,7 +194,7 @@ class ArraySource:
     def _bounds(self, name: str) -> Range | None:
         """What an input is scaled from. Of several inputs, token numbers and masks are not: the range is not theirs."""
         kind = self.archive.member(name).dtype
-        kept = kind.kind == "b" or (kind.kind in "iu" and kind.itemsize > 1) or ("mask" in name and kind != np.uint8)
+        kept = kind.kind == "b" or (kind.kind in "iu" and kind.itemsize > 1) or (_is_mask(name) and kind != np.uint8)
         if self.facts.inputs is not None and kept:
             return None
         return self.facts.range or {"u1": (0.0, 255.0), "b1": (0.0, 1.0)}.get(kind.str[1:])
@@ -204,7 +206,7 @@ class ArraySource:
 
     def _check_bytes(self, inputs: Member) -> None:
         """Of several inputs, bytes are scaled where records are images: in other shapes they may be a mask."""
-        image, byte = len(inputs.shape) == 4 and "mask" not in inputs.name, inputs.dtype in (np.uint8, np.int8)
+        image, byte = len(inputs.shape) == 4 and not _is_mask(inputs.name), inputs.dtype in (np.uint8, np.int8)
         if self.facts.inputs is not None and byte and not image and self._bounds(inputs.name) is not None:
             fix = "save a mask as bool, token numbers as int64, other values as float32"
             raise DataError(f"{self.path}: array {inputs.name!r} holds {inputs.dtype}, but no images; {fix}")
@@ -254,6 +256,7 @@ class ArraySource:
 
     def _scaled(self, rows: Numbers, name: str, start: int) -> Numbers:
         self._check_finite(rows, name, start)
+        self._check_whole(rows, name)
         bounds = self._bounds(name)
         return rows if bounds is None else encode.scaled(rows.astype(np.float64), bounds)
 
@@ -261,14 +264,15 @@ class ArraySource:
         """Floating-point targets without a range are taken as they are, like the inputs."""
         facts, kind, task = self.facts, self.archive.member(name).dtype, task_of(self.facts)
         several = task is not None and task.targets in ("labels", "places")
+        if kind.kind == "c":
+            raise DataError(f"{self.path}: array {name!r} holds complex numbers; save real ones")
         if not several and (facts.classes is not None or facts.target is not None or kind.kind != "f"):
             return targets(facts, *self._flat(name))
         if kind.kind not in "biuf":
             raise DataError(f"{self.path}: array {name!r} holds {kind}; save numbers")
         values = self.archive.whole(name)
         self._check_finite(values, name, 0)
-        if kind.kind == "u" and len(values) and int(values.max()) > np.iinfo(np.int64).max:
-            raise DataError(f"{self.path}: array {name!r} holds numbers above {np.iinfo(np.int64).max}; save int64")
+        self._check_whole(values, name)
         plain = torch.from_numpy(values.astype(np.float64 if kind.kind == "f" else np.int64))
         return for_task(f"{self.path}: array {name!r}", plain, len(class_names(facts)) or None, task).numpy()
 
@@ -278,9 +282,18 @@ class ArraySource:
             raise DataError(f"{self.path}: array {name!r} has shape {values.shape}; it needs one value for each record")
         return pa.array(values.astype("U") if values.dtype.kind == "S" else values), Place(str(self.path), name)
 
+    def _check_whole(self, rows: Numbers, name: str) -> None:
+        if rows.dtype.kind == "u" and rows.size and int(rows.max()) > np.iinfo(np.int64).max:
+            raise DataError(f"{self.path}: array {name!r} holds numbers above {np.iinfo(np.int64).max}; save int64")
+
     def _check_finite(self, rows: Numbers, name: str, start: int) -> None:
         if rows.dtype.kind == "f" and not np.isfinite(rows).all():
             row = int(np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(1))[0])
             raise DataError(
                 f"{self.path}, row {start + row + 1} of {name!r}: NaN or infinite; fill it in or drop the row"
             )
+
+
+def _is_mask(name: str) -> bool:
+    """By a word of its name, as in attention_mask."""
+    return not {"mask", "masks"}.isdisjoint(_WORD.findall(name.lower()))

@@ -35,7 +35,7 @@ from fedfdp.engines.local import LocalEngine
 from fedfdp.features import whole as with_features
 from fedfdp.features.mapped import mapped
 from fedfdp.models import Model
-from fedfdp.models.pretrained import check_words
+from fedfdp.models.pretrained import PREFIX, check_words, outline
 from fedfdp.privacy.ledger.periods import Today, utc_today
 from fedfdp.privacy.noise.randomness import Seeded
 from fedfdp.privacy.noise.secure import Secure
@@ -73,6 +73,7 @@ class Node(AbstractContextManager["Node"]):
         self.witness.follow()
         try:
             self.federation = self._divided(held)
+            self._check_tables()
             self.remembered = memory.load(self.folder)
         except BaseException:
             self.book.close()
@@ -98,14 +99,23 @@ class Node(AbstractContextManager["Node"]):
         sides.save(self.folder)
         return federation
 
+    def _check_tables(self) -> None:
+        """Raises, to the owner, where the records have a token that a model they allow has no row for.
+
+        It is not looked at when a coordinator asks: whether it was so would tell of a single record, and cost nothing.
+        """
+        for name in self.policy.models:
+            if name.startswith(PREFIX):
+                check_words(outline(name, self.federation.task), self.federation.x)
+
     def __exit__(self, *_: object) -> None:
         self.book.close()
 
     def answer(self, question: Question) -> Answer:
         """The answer to any question; one that is not allowed, or makes no sense, is refused with the reason.
 
-        It is made in two steps. The first depends on the question and on what is public, so its errors may be sent. The
-        second reads records: whatever goes wrong there, the coordinator is told that the node could not answer, and
+        It is made in two steps. The first depends on the question and on what is public, so its errors may be sent; of
+        the records it makes features at most, and says nothing of what fails there. The second reads records: whatever goes wrong there, the coordinator is told that the node could not answer, and
         the node takes part in no further round until its owner has looked. That anything went wrong may depend on a
         record: a coordinator that could provoke it round after round would learn a bit each time.
         """
@@ -194,8 +204,6 @@ class Node(AbstractContextManager["Node"]):
                 method.check(learner.initial())  # a round in which nothing is shared would cost ε all the same
             if privacy is not None:
                 try_out(learner, privacy, whole, front)
-            with self._untold("records that are not for this model"):
-                check_words(model, whole.x)
             inner = whole if front is None else self._mapped(front)
             engine = LocalEngine(
                 inner,

@@ -26,7 +26,18 @@ from fedfdp.privacy.clipping.job import Job, LossFn, Together
 from fedfdp.privacy.clipping.made_up import made_up, made_up_weights, records_for
 from fedfdp.privacy.clipping.modules import named_layers
 from fedfdp.privacy.clipping.one_by_one import Clean, vmap_pass
-from fedfdp.privacy.clipping.state import LOSS, State, Weights, changed_places, check_state, outlives, refusal, state_of
+from fedfdp.privacy.clipping.state import (
+    LOSS,
+    State,
+    Weights,
+    changed_places,
+    check_state,
+    outlives,
+    refusal,
+    refused,
+    require_unspoilt,
+    state_of,
+)
 from fedfdp.privacy.clipping.undo import changes_undone
 
 log = logging.getLogger("fedfdp")
@@ -61,6 +72,7 @@ def plan_for(job: Job, x: Inputs, y: Tensor) -> Plan:
     )
     known = _plans.setdefault(job.model, {})
     if key not in known:
+        require_unspoilt()
         _require_kept_nothing(job, loss)
         with _draws_unchanged(x.device), _copies_of_weights(job.model), _weights_unchanged(job.model):
             _set_up(job, x, y)
@@ -89,7 +101,7 @@ def _require_kept_nothing(job: Job, loss: object) -> None:
         return
     for place in changed_places(job, state):
         if not place.endswith(".training") and (place != LOSS or last == loss):
-            raise refusal(place)
+            raise refused(place)
 
 
 def _inner(job: Job) -> Job:

@@ -5,13 +5,15 @@ every number that enters is compared there.
 """
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from fedfdp.core.errors import SettingError
 from fedfdp.core.identity import digests, slots_of
-from fedfdp.privacy.clipping.job import Job
+from fedfdp.privacy.clipping.job import Job, LossFn
 from fedfdp.privacy.clipping.modules import named_layers
 from fedfdp.privacy.clipping.undo import Lies, bits
 
@@ -19,6 +21,7 @@ State = dict[str, str]  # a digest for each attribute and class of each layer, a
 UNREAD, LOSS = "unread", "loss"
 COPIED = 2**16  # numbers; of larger weights no copies are made: together they take as much memory as the model
 _COUNTED_ELSEWHERE = frozenset({"_parameters", "_buffers", "_modules", "training"})
+_spoilt: list[str] = []  # places beyond a model that runs of this process have changed
 _PUT_BACK = (int, float, complex)  # of a layer's attributes, by `undo.py`; so are the numbers in tensors
 _COUNTED_ELSEWHERE |= {"_flat_weights", "_flat_weight_refs"}  # the weights of a recurrent layer once more
 
@@ -149,7 +152,32 @@ def check_state(job: Job, state: State | None) -> None:
         allowed = "cannot be read, and records would reach each other through what it keeps"
         raise SettingError("model", now[UNREAD], allowed, "keep it out of the model and its loss")
     for place in _different(state, now):
-        raise refusal(place)
+        raise refused(place)
+
+
+def refused(place: str) -> SettingError:
+    """The refusal of what a pass has changed. Beyond the model it holds for the process: a later run would find it."""
+    if outlives(place):
+        _spoilt.append(place)
+    return refusal(place)
+
+
+def require_unspoilt() -> None:
+    """Raises if an earlier run in this process has left something in a place that this one may have too."""
+    for place in _spoilt:
+        allowed = "an earlier run in this process has changed it: what it keeps may be of records"
+        raise SettingError(place, "changed", allowed, "keep it out of the loss and of classes, and start a new process")
+
+
+@contextmanager
+def spoilt_by_plain_run(loss_fn: LossFn) -> Iterator[None]:
+    """Without privacy a loss may keep what it likes; but then no private run of the same process may follow."""
+    job = Job(nn.Module(), loss_fn, {})
+    before = state_of(job)
+    try:
+        yield
+    finally:
+        _spoilt.extend(place for place in changed_places(job, before) if place == LOSS)
 
 
 def outlives(place: str) -> bool:

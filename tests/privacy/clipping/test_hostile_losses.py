@@ -1,0 +1,145 @@
+"""Attacks by a loss that keeps what it has seen of the records, for the next run of the same process.
+
+A run that found it was refused; the next one took what the loss had kept for a constant, and trained with it in every
+gradient. Now a loss is tried on made-up targets only, and a refusal of what outlives a model holds for the process.
+"""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import fedfdp
+from fedfdp.core.errors import SettingError
+from fedfdp.models.tasks import TASKS
+from fedfdp.models.trial import check_task
+from fedfdp.privacy.clipping import state
+from fedfdp.runs import config as configs
+from fedfdp.runs.store import Store
+from fedfdp.runs.sweep import sweep
+from per_record import cross_entropy
+
+CLASSES = 5
+PRIVACY = {"epsilon": 8.0, "sigma": 2.0, "q": 0.5, "clip": 1.0}
+
+
+def federation() -> fedfdp.Federation:
+    x = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+    y = 3 + torch.arange(40) % 2  # no record of classes 0, 1, 2
+    return fedfdp.Federation.from_clients({"a": (x[:20], y[:20]), "b": (x[20:], y[20:])}, classes=CLASSES)
+
+
+def trained(loss, private=True):
+    privacy = fedfdp.DPSGD(**PRIVACY) if private else None
+    return fedfdp.train(nn.Linear(6, CLASSES), federation(), privacy=privacy, rounds=1, loss=loss)
+
+
+class Balanced:
+    """Weights of classes, from the first targets that have two: it fails on zeros."""
+
+    def __init__(self) -> None:
+        self.weight: Tensor | None = None
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        if self.weight is None:
+            if len(y.unique()) < 2:
+                raise ValueError("needs two classes")
+            self.weight = 1 / (1 + torch.bincount(y, minlength=CLASSES).float())
+        return cross_entropy(outputs, y) * self.weight[y]
+
+
+class First:
+    """The first class above 1 that it meets: zeros and made-up records have none."""
+
+    def __init__(self) -> None:
+        self.kept = 0
+
+    def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
+        if not self.kept and len(higher := y[y > 1]):
+            self.kept = int(higher[0])
+        return cross_entropy(outputs, y) * (1 + self.kept)
+
+
+def test_a_loss_that_fails_on_zeros_sees_no_record_when_it_is_tried():
+    loss = Balanced()
+    with pytest.raises(SettingError, match="changed"):
+        trained(loss)
+    # 0, 1 and 4 are made up; of the classes of the records, 3 counts as if there were none
+    assert loss.weight is not None
+    assert loss.weight[3] == 1.0
+
+
+@pytest.mark.parametrize("kind", [Balanced, First])
+def test_what_a_refused_loss_has_kept_reaches_no_later_run(kind):
+    loss = kind()
+    for reason in ("changed", "an earlier run in this process has changed it"):
+        with pytest.raises(SettingError, match=reason):
+            trained(loss)
+    with pytest.raises(SettingError, match="start a new process"):  # whatever else reads the same place
+        trained(lambda outputs, y: cross_entropy(outputs, y) * loss.kept if kind is First else loss(outputs, y))
+
+
+def test_nor_does_what_a_loss_keeps_in_a_run_without_privacy():
+    trained(cross_entropy, private=False)  # the usual losses keep nothing
+    loss = First()
+    trained(loss, private=False)
+    assert loss.kept > 2
+    with pytest.raises(SettingError, match="an earlier run in this process has changed it"):
+        trained(loss)
+
+
+def test_a_process_whose_run_was_refused_is_given_no_other_run(tmp_path, monkeypatch):
+    (tmp_path / "keeping.py").write_text(
+        "from fedfdp.models.losses import cross_entropy\nKEPT = []\n"
+        "def loss(outputs, y):\n"
+        "    KEPT.extend(y[y > 1][: not KEPT].tolist())\n"
+        "    return cross_entropy(outputs, y) * (1 + sum(KEPT))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    base = ["rounds=1", "data.fraction=0.1", "data.clients=2", "privacy.q=0.5", "loss=keeping:loss"]
+    runs = [configs.load("digits", [*base, f"algorithm.lr={lr}"]) for lr in (1, 2)]
+    failed = sweep(runs, Store(tmp_path / "runs"), jobs=1)
+    assert len(failed) == 2
+    assert all("the forward pass changes it" in reason for reason in failed.values())
+    # each of them by what it does itself, in a process that had no run before
+    assert not any("an earlier run in this process" in reason for reason in failed.values())
+
+
+def test_a_loss_that_changes_its_targets_is_refused_and_the_records_stay():
+    """Of labels from 1 on it took 1, in place: the first two records of the pool had other labels from then on."""
+
+    def from_one(outputs: Tensor, y: Tensor) -> Tensor:
+        y -= 1
+        return functional.cross_entropy(outputs, y, reduction="none")
+
+    records = federation()
+    before = records.y.clone()
+    with pytest.raises(SettingError, match="changes the targets that it is given"):
+        fedfdp.train(nn.Linear(6, CLASSES), records, privacy=fedfdp.DPSGD(**PRIVACY), rounds=1, loss=from_one)
+    assert torch.equal(records.y, before)
+
+
+def test_a_loss_is_tried_on_targets_of_every_kind_of_task():
+    """One that takes only what its task has: labels from 1 on, shares, labels of which one is set, rising places."""
+
+    def picky(wanted):
+        def loss(outputs: Tensor, y: Tensor) -> Tensor:
+            if not bool(wanted(y)):
+                raise ValueError("not such targets")
+            return outputs.flatten(1).sum(1)
+
+        return loss
+
+    shares = torch.tensor([0.3, 0.7])
+    cases = [
+        ("classification", torch.tensor([1, 2]), (2, 3), lambda y: (y > 0).all() and len(y.unique()) == 2),
+        ("regression", shares, (2, 1), lambda y: (y >= 0).all() and (y <= 1).all() and y.max() > 0),
+        ("multi-label", torch.tensor([[0.0, 1.0], [1.0, 0.0]]), (2, 2), lambda y: y.max() == 1 and y.min() == 0),
+        ("tokens", torch.tensor([[1, 2], [1, 2]]), (2, 2, 3), lambda y: (y > 0).all()),
+    ]
+    for name, y, shape, wanted in cases:
+        check_task(TASKS[name], y, shape, picky(wanted))
+        with pytest.raises(SettingError, match="fails on two made-up records: not such targets"):
+            check_task(TASKS[name], y, shape, picky(lambda y: False))
+    assert not state._spoilt
