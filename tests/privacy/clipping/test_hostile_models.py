@@ -246,7 +246,7 @@ def test_state_in_odd_places_is_refused_with_its_place(kind):
     with pytest.raises(SettingError, match=r"(model|loss)\S*.*forward pass changes it"):
         total(model, x, y)
     # What outlives the model spoils the process, and so the reason differs.
-    with pytest.raises(SettingError, match="forward pass changes it|an earlier run in this process has changed it"):
+    with pytest.raises(SettingError, match=r"forward pass changes it|an earlier run in this process has changed it"):
         record_losses(model, cross_entropy, x, y)
 
 

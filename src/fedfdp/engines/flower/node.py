@@ -115,9 +115,10 @@ class Node(AbstractContextManager["Node"]):
         """The answer to any question; one that is not allowed, or makes no sense, is refused with the reason.
 
         It is made in two steps. The first depends on the question and on what is public, so its errors may be sent; of
-        the records it makes features at most, and says nothing of what fails there. The second reads records: whatever goes wrong there, the coordinator is told that the node could not answer, and
-        the node takes part in no further round until its owner has looked. That anything went wrong may depend on a
-        record: a coordinator that could provoke it round after round would learn a bit each time.
+        the records it makes features at most, and says nothing of what fails there. The second reads records: whatever
+        goes wrong there, the coordinator is told that the node could not answer, and the node takes part in no further
+        round until its owner has looked. That anything went wrong may depend on a record: a coordinator that could
+        provoke it round after round would learn a bit each time.
         """
         try:
             compute = self._prepare(question)
