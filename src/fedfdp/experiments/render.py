@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fedfdp.experiments.paper import Printed, printed
 from fedfdp.experiments.results import Cell, Claim, Results, Statistic, claims
-from fedfdp.experiments.shapes import Column
+from fedfdp.experiments.shapes import DATASET_LABELS, Column
 from fedfdp.fairness.metrics import METRICS
 
 
@@ -125,7 +125,8 @@ def _figure_block(results: Results, dataset: str) -> Block:
     private, target = experiment.private, experiment.targets
     headers = ["curve", experiment.x_label or "x", *(["ε at target"] if target else ["accuracy %"]), "Ψ test"]
     headers += ([] if target else ["Ψ train"]) + ["worst client %", "η", "rounds"]
-    headers += (["ε"] if private and not target else []) + ["config"]
+    spent = private and not target and experiment.x_label != "ε"
+    headers += (["ε"] if spent else []) + ["config"]
     rows = []
     for row in experiment.rows:
         for cell in results.cells:
@@ -135,9 +136,9 @@ def _figure_block(results: Results, dataset: str) -> Block:
             line = line or [row.label, f"{cell.column.x:g}", statistic(cell.of("accuracy"), "accuracy")]
             line += [statistic(cell.of(m), m) for m in (["psi"] if target else ["psi", "psi_train"])]
             line += [statistic(cell.of("worst_accuracy"), "worst_accuracy"), f"{cell.runs[0].lr:.3g}", _rounds(cell)]
-            line += [_budget(cell)] if private and not target else []
+            line += [_budget(cell)] if spent else []
             rows.append((*line, cell.runs[0].config))
-    return Block(dataset, tuple(headers), tuple(rows))
+    return Block(DATASET_LABELS.get(dataset, dataset), tuple(headers), tuple(rows))
 
 
 def statistic(found: Statistic | None, measure: str) -> str:
