@@ -9,7 +9,7 @@ from torch import nn
 import fedfdp
 from fedfdp.core.trees import Leaf
 from fedfdp.features import prefix
-from fedfdp.models import Lora, pretrained
+from fedfdp.models import Lora, adapters, pretrained
 from fedfdp.models.losses import cross_entropy
 from fedfdp.models.outputs import Unwrapped
 from fedfdp.privacy.clipping import clipped_sum
@@ -28,7 +28,7 @@ def text_model(kind: str, config: str, targets: list[str], **more: object) -> nn
     model = getattr(transformers, kind)(settings)
     if "Bert" in kind:
         pretrained._mask_by_hand(model)
-    return pretrained.with_adapters(model, Lora(2, tuple(targets)), None, ())
+    return adapters.with_adapters(model, Lora(2, tuple(targets)), None, ())
 
 
 def clients(count: int = 40) -> fedfdp.Federation:
