@@ -4,6 +4,7 @@ import datetime
 import json
 import shutil
 import tarfile
+import tomllib
 from dataclasses import replace
 
 import numpy as np
@@ -180,6 +181,100 @@ def test_a_torn_second_copy_is_completed(node, tmp_path):
     (tmp_path / "state.witness").write_bytes(whole[:-20])
     spend(node, 1, start=2)
     assert (tmp_path / "state.witness").read_bytes() == (tmp_path / "state" / "ledger.jsonl").read_bytes()
+
+
+def emptied(copy):
+    return b""
+
+
+def of_the_header_alone(copy):
+    return copy[: copy.index(b"\n") + 1]
+
+
+def cut_to_fewer(copy):
+    return b"".join(copy.splitlines(keepends=True)[:2])
+
+
+def of_random_bytes(copy):
+    return np.random.default_rng(0).bytes(300).replace(b"\n", b" ") + b"\n"
+
+
+@pytest.mark.parametrize("damage", [emptied, of_the_header_alone, cut_to_fewer, of_random_bytes])
+def test_a_second_copy_that_is_too_short_or_damaged_un_spends_nothing(damage, node, tmp_path):
+    """It passed for one that nothing was charged in, and what the older folder did not know was spent again."""
+    backed_up(node, spent_after=3)
+    put_back(node, tmp_path / "backup.tar.gz")
+    second = tmp_path / "state.witness"
+    second.write_bytes(damage(second.read_bytes()))
+    with pytest.raises(RunError, match=r"the second copy of the ledger (is empty|shows . of 3|is damaged: line 1)"):
+        open_node(load_node(node))
+    with pytest.raises(SettingError, match=r"^--by-witness = .*(it is empty|it is older|it is damaged: line 1)"):
+        declare_restored(node, by_witness=True)
+    assert declare_restored(node).epsilon > 1.0  # all that was allowed
+    with open_node(load_node(node)) as opened:
+        assert not opened.ledger.afford(ROUND)
+
+
+def test_a_second_copy_of_another_node_is_not_vouched_for(node, tmp_path):
+    backed_up(node, spent_after=1)
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(tmp_path / "records.npz", other)
+    text = node.read_text().replace('"north"', '"south"')
+    (other / "node.toml").write_text(text)
+    spend(other / "node.toml", 6)
+    shutil.copy(other / "state.witness", tmp_path / "state.witness")
+    with pytest.raises(SettingError, match="the copy of 'south', not of 'north'"):
+        declare_restored(node, by_witness=True)
+
+
+def test_a_second_copy_in_the_folder_itself_is_refused(node, tmp_path):
+    about = tomllib.loads(node.read_text()) | {"witness": "state/second"}
+    node.write_text(tomli_w.dumps(about))
+    with pytest.raises(SettingError, match=r"witness = .*with which it would be put back"):
+        open_node(load_node(node))
+
+
+@pytest.mark.parametrize("what", ["a digit", "the head"])
+def test_a_damaged_ledger_is_begun_again_from_its_second_copy(what, node, tmp_path):
+    """It was said to be an older one, to be declared; and what declares it could not read it."""
+    spend(node, 4)
+    ledger = tmp_path / "state" / "ledger.jsonl"
+    if what == "a digit":
+        ledger.write_bytes(ledger.read_bytes().replace(b'"round":2', b'"round":7'))
+    else:
+        ledger.with_name("ledger.jsonl.head").unlink()
+    damaged = ledger.read_bytes()
+    for look in (lambda: open_node(load_node(node)), lambda: spending(node)):
+        with pytest.raises(RunError, match=r"begin it again from the second copy with: fedfdp node restored .* --by-w"):
+            look()
+    done = declare_restored(node, by_witness=True)
+    assert (done.found, done.epsilon) == (4, epsilon([Event(0.1, (2.0,), 4)], 1e-5))
+    assert (tmp_path / "state" / "ledger.jsonl.damaged-1").read_bytes() == damaged  # nothing is lost
+    assert sum(count for *_, count in spend(node, 1, start=4)) == 5
+
+
+def test_a_second_copy_with_a_damaged_end_is_one_line(node, tmp_path):
+    spend(node, 3)
+    with open(tmp_path / "state.witness", "ab") as second:
+        second.write(b"garbage\n")
+    with pytest.raises(RunError, match="the second copy of the ledger is damaged: line 5 was changed; declare it with"):
+        open_node(load_node(node))
+    found = spending(node)
+    assert (found.claim, "line 5 was changed" in found.warning) == (epsilon([Event(0.1, (2.0,), 3)], 1e-5), True)
+    with pytest.raises(SettingError, match="it is damaged: line 5 was changed"):
+        declare_restored(node, by_witness=True)
+
+
+def test_a_backup_is_for_its_owner_alone_and_not_of_a_damaged_ledger(node, tmp_path):
+    spend(node, 3)
+    back_up(load_node(node), tmp_path / "one.tar.gz")
+    assert (tmp_path / "one.tar.gz").stat().st_mode & 0o777 == 0o600
+    ledger = tmp_path / "state" / "ledger.jsonl"
+    ledger.write_bytes(ledger.read_bytes().replace(b'"round":2', b'"round":7'))
+    with pytest.raises(RunError, match="is damaged: line 4 was changed; a backup of it would be of no use"):
+        back_up(load_node(node), tmp_path / "two.tar.gz")
+    assert not (tmp_path / "two.tar.gz").exists()
 
 
 def test_a_backup_while_the_node_runs_is_whole(node, tmp_path):

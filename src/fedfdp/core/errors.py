@@ -28,6 +28,10 @@ class RunError(FedFDPError):
     """A run folder that is damaged, in use, or of another run."""
 
 
+class DamagedError(RunError):
+    """A ledger that was cut or edited."""
+
+
 class DivergedError(FedFDPError):
     """A run whose model left all bounds. It stopped; its folder and `result` are kept. Exit code 3."""
 

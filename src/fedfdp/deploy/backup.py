@@ -21,9 +21,10 @@ from fedfdp.engines.flower.sides import SIDES, Sides
 from fedfdp.engines.flower.witness import MARK, Witness
 from fedfdp.privacy.accounting.events import Event, repeat
 from fedfdp.privacy.ledger.file import Entry, entry_of
-from fedfdp.privacy.ledger.journal import head_of
+from fedfdp.privacy.ledger.journal import head_of, sound_lines
 from fedfdp.privacy.ledger.ledger import BEFORE, Ledger
 from fedfdp.privacy.ledger.periods import Today, utc_today
+from fedfdp.privacy.ledger.reading import read_ledger
 
 ASSUMED = "assumed after a restore"
 MOST_COUNTED = 10**9  # of equal charges, as a coordinator takes them
@@ -43,15 +44,18 @@ def back_up(config: NodeConfig, out: Path) -> int:
     kept = {name: (folder / name).read_bytes() for name in _KEPT if (folder / name).is_file()}
     kept[head_of(Path(LEDGER)).name] = head_of(folder / LEDGER).read_bytes()
     lines = (folder / LEDGER).read_bytes()
-    kept[LEDGER] = lines[: lines.rfind(b"\n") + 1]
+    whole, fault = sound_lines(lines)
+    if fault or not whole:
+        raise RunError(f"{folder / LEDGER} is damaged: {fault or 'it is empty'}; a backup of it would be of no use")
+    kept[LEDGER] = b"".join(whole)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, content in kept.items():
             about = tarfile.TarInfo(name)
             about.size, about.mode = len(content), 0o600
             archive.addfile(about, io.BytesIO(content))
-    files.write_whole(out, packed.getvalue())
-    return kept[LEDGER].count(b"\n") - 1
+    files.write_whole(out, packed.getvalue(), private=True)
+    return len(whole) - 1
 
 
 @dataclass(frozen=True)
@@ -72,9 +76,10 @@ def declare_restored(path: Path, *, by_witness: bool = False, today: Today = utc
     config = load_node(path)
     folder, policy = Path(config.folder), config.policy
     witness = Witness(config.second, folder / LEDGER)
-    if by_witness and not witness.path.is_file():
-        raise SettingError("--by-witness", str(witness.path), "there is no such file", "leave it out, or bring it here")
     folder.mkdir(parents=True, exist_ok=True)
+    if by_witness:
+        _check_vouched(witness, config.name)
+        _set_aside_damaged(folder / LEDGER)
     with open_book(config, today) as book:
         ledger = book.ledger(config.name)
         lost, assumed = [entry_of(json.loads(line)) for line in witness.lost()], 0
@@ -89,6 +94,37 @@ def declare_restored(path: Path, *, by_witness: bool = False, today: Today = utc
     replace(Sides.load(folder, used=True), closed=True).save(folder)  # who came since then may have been trained on
     witness.begin_anew()
     return Declared(len(lost), assumed, said)
+
+
+def _check_vouched(witness: Witness, name: str) -> None:
+    """Raises unless the second copy is whole, this node's, and has at least the charges that the ledger has."""
+    if not witness.path.is_file():
+        raise SettingError("--by-witness", str(witness.path), "there is no such file", "leave it out, or bring it here")
+    (known, fault), fix = sound_lines(witness.lines()), "leave it out, or bring the newest copy"
+    if fault or not known:
+        allowed = f"it is damaged: {fault}" if fault else "it is empty"
+        raise SettingError("--by-witness", str(witness.path), allowed, fix)
+    whose = json.loads(known[0]).get("client")
+    if whose != name:
+        raise SettingError("--by-witness", str(witness.path), f"the copy of {whose!r}, not of {name!r}", fix)
+    shown = witness.ledger.read_bytes().count(b"\n") if witness.ledger.is_file() else 0  # damaged lines too
+    if len(known) < shown - 1:  # one that only the ledger has was never answered
+        allowed = f"it has {len(known) - 1} charges, the ledger {shown - 1}: it is older"
+        raise SettingError("--by-witness", str(witness.path), allowed, fix)
+
+
+def _set_aside_damaged(ledger: Path) -> None:
+    """A ledger that cannot be trusted makes room for one out of the second copy; it is kept beside it."""
+    try:
+        if ledger.exists():
+            read_ledger(ledger)
+    except RunError:
+        if files.held(ledger):
+            return  # by a node that runs: it is not opened either
+        number = next(n for n in range(1, 10**6) if not ledger.with_name(f"{ledger.name}.damaged-{n}").exists())
+        for file in (head_of(ledger), ledger):
+            if file.exists():
+                file.rename(file.with_name(f"{file.name}.damaged-{number}"))
 
 
 def _all_that_fits(ledger: Ledger, prices: list[tuple[Event, ...]]) -> int:

@@ -8,8 +8,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from fedfdp.core.errors import SettingError
+from fedfdp.core.errors import DamagedError, SettingError
 from fedfdp.engines.flower.policy import NodeConfig
+from fedfdp.engines.flower.witness import REBUILD
 from fedfdp.privacy.ledger import LedgerBook
 from fedfdp.privacy.ledger.periods import Dates, Today
 from fedfdp.privacy.unit import RECORD
@@ -26,16 +27,24 @@ def open_book(config: NodeConfig, today: Today, unit: str | None = None) -> Ledg
     if kept is not None and unit != kept:
         fix = "put it back, or begin a new folder, with policy.epsilon less what this one has spent"
         raise SettingError("data.unit", unit, f"{path} was begun for each {kept}", fix)
-    return LedgerBook.open(
-        path,
-        data=_OF + config.name + ("" if unit == RECORD else _BY + unit),
-        config="all runs",
-        budgets={config.name: policy.epsilon},
-        delta=policy.delta,
-        accountant=policy.accountant,
-        expects=[policy.dearest],  # by what the owner allows, not by what a coordinator asks for first
-        dates=Dates(today, policy.limit),
-    )
+    try:
+        return LedgerBook.open(
+            path,
+            data=_OF + config.name + ("" if unit == RECORD else _BY + unit),
+            config="all runs",
+            budgets={config.name: policy.epsilon},
+            delta=policy.delta,
+            accountant=policy.accountant,
+            expects=[policy.dearest],  # by what the owner allows, not by what a coordinator asks for first
+            dates=Dates(today, policy.limit),
+        )
+    except DamagedError as error:
+        raise with_remedy(error) from None
+
+
+def with_remedy(error: DamagedError) -> DamagedError:
+    """What can be done about a damaged ledger at a node; a run has another remedy."""
+    return DamagedError(f"{str(error).rpartition('; ')[0]}; {REBUILD}")
 
 
 def unit_of(header: Mapping[str, object]) -> str:

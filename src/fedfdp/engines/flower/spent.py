@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from fedfdp.core.errors import RunError
-from fedfdp.engines.flower.book import LEDGER
+from fedfdp.core.errors import DamagedError, RunError
+from fedfdp.engines.flower.book import LEDGER, with_remedy
 from fedfdp.engines.flower.witness import MARK, Witness
 from fedfdp.privacy.accounting.events import history_of, merge
 from fedfdp.privacy.ledger.file import Entry, entry_of
@@ -32,7 +32,10 @@ def read_node(
     if lost and not ledger.is_file():
         charges = Charges(json.loads(witness.lines().splitlines()[0]))
     else:
-        charges = read_ledger(ledger, each)
+        try:
+            charges = read_ledger(ledger, each)
+        except DamagedError as error:
+            raise with_remedy(error) from None
     for entry in map(entry_of, map(json.loads, lost)):
         if each is not None:
             each(entry)

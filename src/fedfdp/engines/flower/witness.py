@@ -6,16 +6,21 @@ It is longer by every charge before the answer that was paid for leaves. It cann
 import os
 from pathlib import Path
 
-from fedfdp.core.errors import RunError
+from fedfdp.core.errors import DamagedError, RunError, SettingError
+from fedfdp.privacy.ledger.journal import sound_lines
 
 MARK = "witnessed"  # a file in the folder: there is a witness, and it must not be missing
 _DECLARE = "declare it with: fedfdp node restored NODE.toml"
+REBUILD = "begin it again from the second copy with: fedfdp node restored NODE.toml --by-witness"
 
 
 class Witness:
     """The copy, which follows the ledger line by line."""
 
     def __init__(self, path: Path, ledger: Path) -> None:
+        if path.resolve().is_relative_to(ledger.parent.resolve()):
+            allowed = "within the folder, with which it would be put back"
+            raise SettingError("witness", str(path), allowed, "keep it elsewhere, on another disk if there is one")
         self.path, self.ledger = path, ledger
         self._followed: int | None = None  # bytes of both that are equal, once that is known
 
@@ -24,7 +29,10 @@ class Witness:
         return self.ledger.parent / MARK
 
     def check(self) -> None:
-        """Raises unless the ledger has all that the witness has, and goes on from there."""
+        """Raises unless the ledger has all that the witness has, and goes on from there by one charge at most.
+
+        A crash can leave the witness one charge behind. One that is shorter was cut, or put back itself.
+        """
         if not self.path.exists():
             if self.mark.exists():
                 raise RunError(
@@ -34,10 +42,21 @@ class Witness:
             return
         known, shown = self.lines(), self.ledger.read_bytes() if self.ledger.exists() else b""
         if shown.startswith(known):
+            behind = shown.count(b"\n") - known.count(b"\n")
+            if self.mark.exists() and (not known or behind > 1):
+                what = f"shows {_charges(known)} of {_charges(shown)} charges" if known else "is empty"
+                raise RunError(
+                    f"{self.path}: the second copy of the ledger {what}: it was cut, or is an older one. Bring the "
+                    f"newest one; if it is lost, {_DECLARE}"
+                )
             return
-        if known.count(b"\n") <= 1:  # nothing was ever charged: whatever ledger is begun, it is followed from its start
-            self._followed = 0
+        if known.count(b"\n") <= 1 and shown.count(b"\n") <= 1 and not sound_lines(known)[1]:
+            self._followed = 0  # nothing was ever charged: whatever ledger is begun, it is followed from its start
             return
+        if fault := sound_lines(known)[1]:
+            raise RunError(f"{self.path}: the second copy of the ledger is damaged: {fault}; {_DECLARE}")
+        if fault := sound_lines(shown)[1]:
+            raise DamagedError(f"{self.ledger} is damaged: {fault}; {REBUILD}")
         less = known.startswith(shown)
         what = f"shows {_charges(shown)} of {_charges(known)} charges" if less else "differs from its second copy"
         raise RunError(f"{self.ledger} {what} ({self.path}): an older copy was put back; {_DECLARE}")
@@ -48,9 +67,9 @@ class Witness:
         return content[: content.rfind(b"\n") + 1]
 
     def lost(self) -> list[bytes]:
-        """The charges that only it has: its lines after the part that both have in common."""
-        known = self.lines().splitlines()
-        shown = self.ledger.read_bytes().splitlines() if self.ledger.exists() else []
+        """The charges that only it has: its sound lines after the part that both have in common."""
+        known, _ = sound_lines(self.lines())
+        shown = self.ledger.read_bytes().splitlines(keepends=True) if self.ledger.exists() else []
         both = zip(shown, known, strict=False)
         common = next((n for n, (one, other) in enumerate(both) if one != other), min(len(shown), len(known)))
         return known[max(common, 1) :]

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from fedfdp.core.errors import RunError, SettingError
+from fedfdp.core.errors import DamagedError, RunError, SettingError
 
 VERSION = 1
 
@@ -206,8 +206,23 @@ class Journal:
                 found.append((int(number), line))
         return max(found, default=None)
 
-    def _damaged(self, what: str) -> RunError:
-        return RunError(f"{self.path}: this ledger cannot be trusted: {what}; restore it, or begin a new run")
+    def _damaged(self, what: str) -> DamagedError:
+        return DamagedError(f"{self.path}: this ledger cannot be trusted: {what}; restore it, or begin a new run")
+
+
+def sound_lines(content: bytes) -> tuple[list[bytes], str]:
+    """The whole lines of a journal's content as far as each follows from the one before; what is wrong with the next.
+
+    A last line that a crash tore is none.
+    """
+    found: list[bytes] = []
+    before = _SEED
+    for line in content[: content.rfind(b"\n") + 1].splitlines(keepends=True):
+        before = _chain(before, line[:-_SUM_LENGTH])
+        if not line.endswith(_tail(before)):
+            return found, f"line {len(found) + 1} was changed"
+        found.append(line)
+    return found, ""
 
 
 def inherited(what: object, process: int) -> RunError:
