@@ -228,6 +228,86 @@ def test_a_second_copy_of_another_node_is_not_vouched_for(node, tmp_path):
         declare_restored(node, by_witness=True)
 
 
+def test_a_cut_ledger_is_not_begun_again_from_an_older_copy(node, tmp_path):
+    """Its head knows of more."""
+    spend(node, 5)
+    older = (tmp_path / "state.witness").read_bytes()
+    spend(node, 5, start=5)
+    ledger = tmp_path / "state" / "ledger.jsonl"
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:5]))
+    (tmp_path / "state.witness").write_bytes(older)
+    with pytest.raises(SettingError, match="it has 5 charges, the folder 10: it is older"):
+        declare_restored(node, by_witness=True)
+    assert declare_restored_after_setting_aside(node, tmp_path) > 1.0
+
+
+def declare_restored_after_setting_aside(node, tmp_path):
+    """What is left to an owner who has nothing better: the whole budget counts as spent."""
+    for name in ("ledger.jsonl", "ledger.jsonl.head"):
+        (tmp_path / "state" / name).rename(tmp_path / name)
+    return declare_restored(node).epsilon
+
+
+def test_a_damaged_ledger_is_not_begun_again_from_the_copy_of_another_folder(node, tmp_path):
+    spend(node, 5)
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(tmp_path / "records.npz", other)
+    shutil.copy(node, other)
+    with open_node(load_node(other / "node.toml")) as opened:
+        for number in range(5):
+            opened.ledger.charge(number, f"{number}", [Event(0.001, (20.0,))], replayable=False)
+            opened.witness.follow()
+    ledger = tmp_path / "state" / "ledger.jsonl"
+    ledger.write_bytes(ledger.read_bytes().replace(b'"round":4', b'"round":7'))
+    shutil.copy(other / "state.witness", tmp_path / "state.witness")
+    with pytest.raises(SettingError, match="it is no copy of the part of the ledger that can be read"):
+        declare_restored(node, by_witness=True)
+
+
+@pytest.mark.parametrize("by_witness", [True, False])
+def test_a_declaration_that_is_cut_short_leaves_no_evaluation_and_no_memory(by_witness, node, tmp_path, monkeypatch):
+    backed_up(node, spent_after=4)
+    put_back(node, tmp_path / "backup.tar.gz")
+    with monkeypatch.context() as cut:
+        cut.setattr("fedfdp.engines.flower.witness.Witness.begin_anew", lambda self: exit(1))
+        with pytest.raises(SystemExit):
+            declare_restored(node, by_witness=by_witness)
+    try:
+        opened = open_node(load_node(node))
+    except RunError:
+        return  # to be declared again
+    with opened:
+        assert opened.evaluations.answered == opened.policy.evaluations
+
+
+def test_a_ledger_of_persons_is_begun_again_as_one_of_persons(node, tmp_path):
+    people = np.arange(40) // 2
+    np.savez(tmp_path / "records.npz", x=np.zeros((40, 3), np.float32), y=np.arange(40) % 2, person=people)
+    about = tomllib.loads(node.read_text())
+    about["data"]["unit"] = "person"
+    node.write_text(tomli_w.dumps(about))
+    spend(node, 3)
+    del about["data"]["unit"]  # as where a function of the owner's says it
+    node.write_text(tomli_w.dumps(about))
+    ledger = tmp_path / "state" / "ledger.jsonl"
+    header = ledger.read_bytes().splitlines()[0]
+    ledger.write_bytes(ledger.read_bytes().replace(b'"round":2', b'"round":7'))
+    declare_restored(node, by_witness=True)
+    assert json.loads(ledger.read_bytes().splitlines()[0])["data"] == json.loads(header)["data"]
+    assert "person" in json.loads(header)["data"]
+
+
+def test_a_second_copy_that_is_taken_away_from_a_running_node_is_written_whole(node, tmp_path):
+    with open_node(load_node(node)) as opened:
+        for number in range(4):
+            opened.ledger.charge(number, f"{number}", ROUND, replayable=False)
+            if number == 2:
+                (tmp_path / "state.witness").unlink()
+            opened.witness.follow()
+    assert (tmp_path / "state.witness").read_bytes() == (tmp_path / "state" / "ledger.jsonl").read_bytes()
+
+
 def test_a_second_copy_in_the_folder_itself_is_refused(node, tmp_path):
     about = tomllib.loads(node.read_text()) | {"witness": "state/second"}
     node.write_text(tomli_w.dumps(about))

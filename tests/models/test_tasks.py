@@ -308,12 +308,15 @@ def _counted(loss=_loss, right=_nan):
         ({"loss": lambda o, y: _loss(o, y).mean()}, f"its loss gives shape () {ONE}"),
         ({"loss": lambda o, y: o.exp() - y[:, None] * o}, f"its loss gives shape (2, 1) {ONE}"),
         ({"loss": lambda o, y: [0.0, 0.0]}, f"its loss gives a list {ONE}"),
-        ({"loss": lambda o, y: {}["absent"]}, "its loss fails on two made-up records: 'absent'"),
+        (
+            {"loss": lambda o, y: {}["absent"]},
+            "its loss fails on two made-up records (zeros, ones and others): 'absent'",
+        ),
         ({"right": lambda o, y: None}, f"its `right` gives a NoneType {ONE}"),
         ({"right": lambda o, y: torch.tensor(1.0)}, f"its `right` gives shape () {ONE}"),
         (
             {"right": lambda o, y: o.argmax(5)},
-            "its `right` fails on two made-up records: Dimension out of range",
+            "its `right` fails on two made-up records (zeros, ones and others): Dimension out of range",
         ),
     ],
 )

@@ -122,8 +122,12 @@ def test_a_setting_that_older_runs_do_not_know_counts_only_if_it_was_chosen():
     assert old.to_dict()["algorithm"]["lr_decay"] == 1.0
 
 
-@pytest.mark.parametrize(("setting", "kind"), [("privacy.q", "a number"), ("rounds", "a whole number")])
+@pytest.mark.parametrize(
+    ("setting", "kind"),
+    [("privacy.q", "a number"), ("rounds", "a whole number"), ("privacy.budgets", "a number")],
+)
 def test_true_is_no_number(setting, kind):
     """It would be 1: all records in every batch."""
-    with pytest.raises(SettingError, match=rf"{setting} = True: {kind}$"):
-        config.load("digits", [f"{setting}=true"])
+    given = "{client-0=true}" if setting == "privacy.budgets" else "true"
+    with pytest.raises(SettingError, match=rf"{setting} = .*True.*: {kind}$"):
+        config.load("digits", [f"{setting}={given}"])

@@ -51,7 +51,8 @@ def _known_names(kind: type["DataclassInstance"], values: dict[str, Any], sectio
         if name not in fields:
             raise SettingError(f"{section}.{name}", value, f"no such setting; {nearest(name, fields)}")
         kinds = _kinds(fields[name])
-        if type(value) is bool and kinds & {int, float} and bool not in kinds:
+        inner_values = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+        if kinds & {int, float} and bool not in kinds and any(type(one) is bool for one in inner_values):
             raise SettingError(f"{section}.{name}", value, "a number" if float in kinds else "a whole number")
         for inner in (fields[name], *typing.get_args(fields[name])) if isinstance(value, dict) else ():
             if isinstance(inner, type) and dataclasses.is_dataclass(inner):
@@ -61,7 +62,8 @@ def _known_names(kind: type["DataclassInstance"], values: dict[str, Any], sectio
 
 def _kinds(declared: object) -> set[object]:
     """All types that a setting may be of."""
-    return {declared, *(kind for part in typing.get_args(declared) for kind in _kinds(part))}
+    parts = [part for part in typing.get_args(declared) if not isinstance(part, list)]  # of a Callable's arguments
+    return {declared, *(kind for part in parts for kind in _kinds(part))}
 
 
 def _dates_as_text(value: object) -> object:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedfdp.core import files
-from fedfdp.core.errors import RunError, SettingError
-from fedfdp.engines.flower.book import LEDGER, open_book
+from fedfdp.core.errors import DamagedError, RunError, SettingError
+from fedfdp.engines.flower import memory
+from fedfdp.engines.flower.book import LEDGER, open_book, unit_of
 from fedfdp.engines.flower.judging import EVALUATIONS
 from fedfdp.engines.flower.memory import STATE
 from fedfdp.engines.flower.node import STOPPED
@@ -21,7 +22,7 @@ from fedfdp.engines.flower.sides import SIDES, Sides
 from fedfdp.engines.flower.witness import MARK, Witness
 from fedfdp.privacy.accounting.events import Event, repeat
 from fedfdp.privacy.ledger.file import Entry, entry_of
-from fedfdp.privacy.ledger.journal import head_of, sound_lines
+from fedfdp.privacy.ledger.journal import announced, head_of, sound_lines
 from fedfdp.privacy.ledger.ledger import BEFORE, Ledger
 from fedfdp.privacy.ledger.periods import Today, utc_today
 from fedfdp.privacy.ledger.reading import read_ledger
@@ -80,7 +81,13 @@ def declare_restored(path: Path, *, by_witness: bool = False, today: Today = utc
     if by_witness:
         _check_vouched(witness, config.name)
         _set_aside_damaged(folder / LEDGER)
-    with open_book(config, today) as book:
+    known, _ = sound_lines(witness.lines())
+    begun_anew = known and not (folder / LEDGER).exists()
+    with open_book(config, today, unit_of(json.loads(known[0])) if begun_anew else None) as book:
+        # First what is safe to do twice: a declaration that is cut short here is declared again.
+        files.write_whole(folder / EVALUATIONS, json.dumps({"answered": policy.evaluations}).encode())
+        replace(Sides.load(folder, used=True), closed=True).save(folder)  # who came since may have been trained on
+        (folder / STATE).unlink(missing_ok=True)  # what it remembers of a run is older than what it sent
         ledger = book.ledger(config.name)
         lost, assumed = [entry_of(json.loads(line)) for line in witness.lost()], 0
         for entry in lost:
@@ -89,15 +96,12 @@ def declare_restored(path: Path, *, by_witness: bool = False, today: Today = utc
             rounds = [entry.events for entry in book.entries() if entry.round != BEFORE]
             assumed = _all_that_fits(ledger, [*rounds[-1:], (policy.dearest,)])
         said = ledger.epsilon()
-    (folder / STATE).unlink(missing_ok=True)  # what it remembers of a run is older than what it sent
-    files.write_whole(folder / EVALUATIONS, json.dumps({"answered": policy.evaluations}).encode())
-    replace(Sides.load(folder, used=True), closed=True).save(folder)  # who came since then may have been trained on
     witness.begin_anew()
     return Declared(len(lost), assumed, said)
 
 
 def _check_vouched(witness: Witness, name: str) -> None:
-    """Raises unless the second copy is whole, this node's, and has at least the charges that the ledger has."""
+    """Raises unless the second copy is whole, this node's, and has at least the charges that the folder knows of."""
     if not witness.path.is_file():
         raise SettingError("--by-witness", str(witness.path), "there is no such file", "leave it out, or bring it here")
     (known, fault), fix = sound_lines(witness.lines()), "leave it out, or bring the newest copy"
@@ -107,9 +111,15 @@ def _check_vouched(witness: Witness, name: str) -> None:
     whose = json.loads(known[0]).get("client")
     if whose != name:
         raise SettingError("--by-witness", str(witness.path), f"the copy of {whose!r}, not of {name!r}", fix)
-    shown = witness.ledger.read_bytes().count(b"\n") if witness.ledger.is_file() else 0  # damaged lines too
+    folder, content = witness.ledger.parent, witness.ledger.read_bytes() if witness.ledger.is_file() else b""
+    # Damaged lines count too, and what was cut from the ledger, by its head or by the last answer.
+    shown = max(content.count(b"\n"), announced(witness.ledger) + 1, memory.load(folder).charged + 1)
     if len(known) < shown - 1:  # one that only the ledger has was never answered
-        allowed = f"it has {len(known) - 1} charges, the ledger {shown - 1}: it is older"
+        allowed = f"it has {len(known) - 1} charges, the folder {shown - 1}: it is older"
+        raise SettingError("--by-witness", str(witness.path), allowed, fix)
+    sound, damaged = sound_lines(content)
+    if damaged and sound[: len(known)] != known[: len(sound)]:
+        allowed = "it is no copy of the part of the ledger that can be read"
         raise SettingError("--by-witness", str(witness.path), allowed, fix)
 
 
@@ -118,7 +128,7 @@ def _set_aside_damaged(ledger: Path) -> None:
     try:
         if ledger.exists():
             read_ledger(ledger)
-    except RunError:
+    except DamagedError:
         if files.held(ledger):
             return  # by a node that runs: it is not opened either
         number = next(n for n in range(1, 10**6) if not ledger.with_name(f"{ledger.name}.damaged-{n}").exists())

@@ -11,6 +11,8 @@ from fedfdp.models.tasks import TASKS, Task
 from fedfdp.privacy.clipping.job import Job
 from fedfdp.privacy.clipping.state import check_state, state_of
 
+_refused: list[LossFunction] = []  # functions that have kept something of made-up targets, or changed
+
 
 def check_task(
     task: Task, y: Tensor, shape: tuple[int, ...], loss: LossFunction | None = None, *, device: str = "cpu"
@@ -44,7 +46,11 @@ def _made_up(task: Task, y: Tensor, shape: tuple[int, ...]) -> list[Tensor]:
     of_two = (2, *y.shape[1:])
     if y.is_floating_point() or task.targets == "labels":
         rising = torch.linspace(0, 1, math.prod(of_two)).view(of_two)
-        others = [rising.round(), rising, rising + 1, 2 * rising - 1]
+        each = torch.zeros(2, math.prod(of_two) // 2)
+        if each.numel():
+            each[0, 0] = each[1, -1] = 1.0  # shares that add up to 1, and so do the next
+        even = torch.full(of_two, 1 / max(1, each.shape[1]))
+        others = [rising.round(), rising, torch.ones(of_two), each.view(of_two), even, rising + 1, 2 * rising - 1]
     else:
         last = max(1, (shape[task.axis] if task.targets == "places" else shape[-1]) - 1)
         others = [torch.tensor(pair).view(2, *[1] * (len(of_two) - 1)) for pair in ((1, last), (last, 0), (0, last))]
@@ -62,6 +68,8 @@ def _try(
     *,
     trained: bool = True,
 ) -> None:
+    if any(function is one for one in _refused):  # it holds what it was tried on
+        raise SettingError(setting, name, f"{part}was changed when it was tried before", "make it anew")
     reasons: list[str] = []
     job = Job(nn.Module(), function, {})
     for targets in tries:
@@ -71,14 +79,16 @@ def _try(
                 outputs = torch.zeros(len(targets), *shape[1:], device=device, requires_grad=trained)
                 found = function(outputs, given := targets.clone().to(device))
             if reasons:  # what it keeps of targets it would keep of real ones
-                check_state(job, before)
+                check_state(job, before, of_records=False)
             break
         except SettingError:
+            _refused.append(function)
             raise
         except Exception as error:  # whatever the user's own code raises
             reasons.append((str(error).splitlines() or [type(error).__name__])[0])
     else:
-        raise SettingError(setting, name, f"{part}fails on two made-up records: {reasons[0]}")
+        tried = "zeros, ones and others" if tries[0].is_floating_point() else "zeros, first and last class"
+        raise SettingError(setting, name, f"{part}fails on two made-up records ({tried}): {reasons[0]}")
     if not torch.equal(given.cpu(), targets):
         raise SettingError(setting, name, f"{part}changes the targets that it is given", "let it work on a copy")
     if not isinstance(found, Tensor) or found.shape != targets.shape[:1]:

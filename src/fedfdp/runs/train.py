@@ -219,7 +219,7 @@ def train(
             with closing(made):
                 yield Started(made, LocalEvaluator(learner, inner, performance), book)
 
-    with spoilt_by_plain_run(learner.loss_fn) if privacy is None else nullcontext():
+    with spoilt_by_plain_run(learner.model, learner.loss_fn) if privacy is None else nullcontext():
         result = carry_out(
             plan,
             federation,

@@ -119,11 +119,11 @@ def test_token_numbers_beyond_64_bits_and_complex_targets_are_refused(tmp_path):
 
 def test_a_mask_is_known_by_a_word_of_its_name(tmp_path):
     """`unmasked` is another word: its numbers are scaled like all others."""
-    named = {"mask": MASK, "pixel_mask": MASK, "unmasked": MASK}
+    named = {"mask": MASK, "pixel_mask": MASK, "padMask2": MASK, "unmasked": MASK}
     inputs = {name: values.astype(np.float32) for name, values in named.items()}
     facts = Facts(classes=2, inputs=tuple(inputs), range=(0.0, 1.0))
     parts = read_records(facts, saved(tmp_path / "d.npz", **inputs, y=[0, 1])).x.parts
-    assert [part.tolist() for part in parts] == [MASK.tolist(), MASK.tolist(), [[1.0, 1.0], [1.0, -1.0]]]
+    assert [part.tolist() for part in parts] == [*[MASK.tolist()] * 3, [[1.0, 1.0], [1.0, -1.0]]]
 
 
 def test_a_label_that_is_nearly_one_is_none(tmp_path):

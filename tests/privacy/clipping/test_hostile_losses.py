@@ -4,6 +4,8 @@ A run that found it was refused; the next one took what the loss had kept for a 
 gradient. Now a loss is tried on made-up targets only, and a refusal of what outlives a model holds for the process.
 """
 
+import functools
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,6 +13,7 @@ from torch.nn import functional
 
 import fedfdp
 from fedfdp.core.errors import SettingError
+from fedfdp.models.losses import cross_entropy as usual
 from fedfdp.models.tasks import TASKS
 from fedfdp.models.trial import check_task
 from fedfdp.privacy.clipping import state
@@ -69,23 +72,61 @@ def test_a_loss_that_fails_on_zeros_sees_no_record_when_it_is_tried():
     assert loss.weight[3] == 1.0
 
 
-@pytest.mark.parametrize("kind", [Balanced, First])
-def test_what_a_refused_loss_has_kept_reaches_no_later_run(kind):
-    loss = kind()
-    for reason in ("changed", "an earlier run in this process has changed it"):
+def test_what_a_refused_loss_has_kept_reaches_no_later_run():
+    loss = First()
+    for reason in ("the forward pass changes it", "an earlier run in this process has changed it"):
         with pytest.raises(SettingError, match=reason):
             trained(loss)
-    with pytest.raises(SettingError, match="start a new process"):  # whatever else reads the same place
-        trained(lambda outputs, y: cross_entropy(outputs, y) * loss.kept if kind is First else loss(outputs, y))
+    with pytest.raises(SettingError, match="start a new process"):  # whatever else of yours may read the same place
+        trained(lambda outputs, y: cross_entropy(outputs, y) * loss.kept)
+    trained(usual)  # no code of an installed package reads it
+
+
+def test_what_a_loss_has_kept_of_made_up_targets_spoils_nothing_but_itself():
+    loss = Balanced()
+    for reason in ("the forward pass changes it", "was changed when it was tried before; make it anew"):
+        with pytest.raises(SettingError, match=reason):
+            trained(loss)
+    trained(cross_entropy)  # a function of this file
 
 
 def test_nor_does_what_a_loss_keeps_in_a_run_without_privacy():
-    trained(cross_entropy, private=False)  # the usual losses keep nothing
+    trained(cross_entropy, private=False)  # this one keeps nothing
+    trained(cross_entropy)
     loss = First()
     trained(loss, private=False)
     assert loss.kept > 2
     with pytest.raises(SettingError, match="an earlier run in this process has changed it"):
         trained(loss)
+
+
+def test_nor_what_a_class_keeps_in_a_run_without_privacy():
+    class Net(nn.Linear):
+        bank: Tensor | None = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            if Net.bank is None and len(x) > 5:  # more than it is looked at with before the run
+                Net.bank = x.detach().clone()
+            return super().forward(x if Net.bank is None else x - Net.bank.mean(0))
+
+    def run(model: nn.Module, private: bool) -> None:
+        fedfdp.train(model, federation(), privacy=fedfdp.DPSGD(**PRIVACY) if private else None, rounds=1)
+
+    run(Net(6, CLASSES), False)
+    with pytest.raises(SettingError, match=r"model \(Net\) = 'changed': an earlier run in this process"):
+        run(Net(6, CLASSES), True)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        functools.partial(functional.cross_entropy, reduction="none"),
+        nn.CrossEntropyLoss(reduction="none", weight=torch.ones(CLASSES)),
+    ],
+)
+def test_usual_losses_serve_plain_and_private_runs_of_one_process(loss):
+    for private in (False, True, False, True):
+        trained(loss, private=private)
 
 
 def test_a_process_whose_run_was_refused_is_given_no_other_run(tmp_path, monkeypatch):
@@ -131,8 +172,12 @@ def test_a_loss_is_tried_on_targets_of_every_kind_of_task():
 
         return loss
 
-    shares = torch.tensor([0.3, 0.7])
+    shares, pairs = torch.tensor([0.3, 0.7]), torch.tensor([[0.5, 0.5], [0.1, 0.9]])
     cases = [
+        ("regression", pairs, (2, 2), lambda y: torch.allclose(y.sum(1), torch.ones(2)) and (y > 0).all()),  # a simplex
+        ("regression", pairs, (2, 2), lambda y: torch.allclose(y.norm(dim=1), torch.ones(2))),  # unit vectors
+        ("regression", pairs, (2, 2), lambda y: (y[:, 0] > 0).all() and torch.isin(y[:, 1], shares.round()).all()),
+        ("multi-label", pairs.round(), (2, 2), lambda y: (y.sum(1) >= 1).all()),  # at least one label
         ("classification", torch.tensor([1, 2]), (2, 3), lambda y: (y > 0).all() and len(y.unique()) == 2),
         ("regression", shares, (2, 1), lambda y: (y >= 0).all() and (y <= 1).all() and y.max() > 0),
         ("multi-label", torch.tensor([[0.0, 1.0], [1.0, 0.0]]), (2, 2), lambda y: y.max() == 1 and y.min() == 0),
@@ -140,6 +185,6 @@ def test_a_loss_is_tried_on_targets_of_every_kind_of_task():
     ]
     for name, y, shape, wanted in cases:
         check_task(TASKS[name], y, shape, picky(wanted))
-        with pytest.raises(SettingError, match="fails on two made-up records: not such targets"):
+        with pytest.raises(SettingError, match=r"fails on two made-up records \(.*\): not such targets"):
             check_task(TASKS[name], y, shape, picky(lambda y: False))
     assert not state._spoilt

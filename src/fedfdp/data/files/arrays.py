@@ -295,5 +295,5 @@ class ArraySource:
 
 
 def _is_mask(name: str) -> bool:
-    """By a word of its name, as in attention_mask."""
-    return not {"mask", "masks"}.isdisjoint(_WORD.findall(name.lower()))
+    """By the end of a word of its name, as in attention_mask or padmask2."""
+    return any(word.endswith(("mask", "masks")) for word in _WORD.findall(name.lower()))

@@ -105,8 +105,14 @@ class Node(AbstractContextManager["Node"]):
         It is not looked at when a coordinator asks: whether it was so would tell of a single record, and cost nothing.
         """
         for name in self.policy.models:
-            if name.startswith(PREFIX):
-                check_words(outline(name, self.federation.task), self.federation.x)
+            if not name.startswith(PREFIX):
+                continue
+            try:
+                model = outline(name, self.federation.task)
+            except SettingError as error:
+                log.warning("%s: rounds with this model are refused", error)
+            else:
+                check_words(model, self.federation.x)
 
     def __exit__(self, *_: object) -> None:
         self.book.close()

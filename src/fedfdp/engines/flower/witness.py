@@ -6,6 +6,7 @@ It is longer by every charge before the answer that was paid for leaves. It cann
 import os
 from pathlib import Path
 
+from fedfdp.core import files
 from fedfdp.core.errors import DamagedError, RunError, SettingError
 from fedfdp.privacy.ledger.journal import sound_lines
 
@@ -77,11 +78,13 @@ class Witness:
     def follow(self) -> None:
         """Adds what the ledger has and the witness has not; on the disk when it returns."""
         known = len(self.lines()) if self._followed is None else self._followed
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if os.fstat(descriptor).st_size < known:  # somebody took it away while the node runs
+            known = 0
         with open(self.ledger, "rb") as file:
             file.seek(known)
             news = file.read()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb") as file:
             file.seek(known)
             file.write(news)
@@ -94,7 +97,7 @@ class Witness:
 
     def begin_anew(self) -> None:
         """Becomes a copy of the ledger as it is: only after its owner has declared what happened."""
-        self.path.unlink(missing_ok=True)
+        files.write_whole(self.path, self.ledger.read_bytes(), private=True)
         self._followed = None
         self.follow()
 

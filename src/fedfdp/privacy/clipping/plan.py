@@ -72,7 +72,7 @@ def plan_for(job: Job, x: Inputs, y: Tensor) -> Plan:
     )
     known = _plans.setdefault(job.model, {})
     if key not in known:
-        require_unspoilt()
+        require_unspoilt(job)
         _require_kept_nothing(job, loss)
         with _draws_unchanged(x.device), _copies_of_weights(job.model), _weights_unchanged(job.model):
             _set_up(job, x, y)
@@ -190,7 +190,7 @@ def examine(job: Job, x: Inputs, y: Tensor, state: State | None = None) -> tuple
                 return Plan("rules", proven, held // len(x), state=state), reference.finite
             except Exception as error:  # the model itself runs, as the reference shows: there is another way
                 reasons.append(_first_line(error))
-        check_state(job, state)
+        check_state(job, state, of_records=not independent)
         try:
             reference.compare(*vmap_pass(job, x, y))
             return Plan("vmap", reason=reasons[-1], state=state), reference.finite

@@ -4,6 +4,7 @@ Where records go one by one, it could carry one record into the gradient of anot
 every number that enters is compared there.
 """
 
+import functools
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from fedfdp.core.errors import SettingError
 from fedfdp.core.identity import digests, slots_of
+from fedfdp.core.identity.surroundings import home, installed, surrounding
 from fedfdp.privacy.clipping.job import Job, LossFn
 from fedfdp.privacy.clipping.modules import named_layers
 from fedfdp.privacy.clipping.undo import Lies, bits
@@ -143,8 +145,8 @@ def _digest(weight: Tensor) -> str:
     return found.hexdigest()
 
 
-def check_state(job: Job, state: State | None) -> None:
-    """Raises where the state is no longer this one."""
+def check_state(job: Job, state: State | None, *, of_records: bool = True) -> None:
+    """Raises where the state is no longer this one; `of_records`: what has changed it may be of real ones."""
     if state is None:
         return
     now = state_of(job)
@@ -152,32 +154,46 @@ def check_state(job: Job, state: State | None) -> None:
         allowed = "cannot be read, and records would reach each other through what it keeps"
         raise SettingError("model", now[UNREAD], allowed, "keep it out of the model and its loss")
     for place in _different(state, now):
-        raise refused(place)
+        raise refused(place) if of_records else refusal(place)
 
 
 def refused(place: str) -> SettingError:
-    """The refusal of what a pass has changed. Beyond the model it holds for the process: a later run would find it."""
+    """The refusal of what records have changed. Beyond the model it holds for the process: later runs would find it."""
     if outlives(place):
         _spoilt.append(place)
     return refusal(place)
 
 
-def require_unspoilt() -> None:
-    """Raises if an earlier run in this process has left something in a place that this one may have too."""
+def require_unspoilt(job: Job) -> None:
+    """Raises if an earlier run in this process has left something in a place that this one may reach too.
+
+    Code of installed packages does not reach what a loss of the user's keeps.
+    """
     for place in _spoilt:
+        if place == LOSS and not own_code(job):
+            continue
         allowed = "an earlier run in this process has changed it: what it keeps may be of records"
         raise SettingError(place, "changed", allowed, "keep it out of the loss and of classes, and start a new process")
 
 
+def own_code(job: Job) -> bool:
+    """Whether the loss, or a layer, is code of the user's."""
+    loss, kinds = job.loss_fn, {type(layer) for _, layer in named_layers(job.model)}
+    while isinstance(loss, functools.partial):
+        loss = loss.func
+    homes = {home(str(getattr(thing, "__module__", ""))) for thing in (loss, *kinds)}
+    return not all(surrounding(where) or installed(where) for where in homes)
+
+
 @contextmanager
-def spoilt_by_plain_run(loss_fn: LossFn) -> Iterator[None]:
-    """Without privacy a loss may keep what it likes; but then no private run of the same process may follow."""
-    job = Job(nn.Module(), loss_fn, {})
+def spoilt_by_plain_run(model: nn.Module, loss_fn: LossFn) -> Iterator[None]:
+    """Without privacy a loss or a class may keep what it likes; but no private run that can reach it may follow."""
+    job = Job(model, loss_fn, {})
     before = state_of(job)
     try:
         yield
     finally:
-        _spoilt.extend(place for place in changed_places(job, before) if place == LOSS)
+        _spoilt.extend(place for place in changed_places(job, before) if outlives(place))
 
 
 def outlives(place: str) -> bool:

@@ -197,17 +197,27 @@ class Journal:
 
     def _read_head(self) -> tuple[int, bytes] | None:
         """The newest line announced, with its number."""
-        found = []
-        for slot in (0, 1):
-            content = os.pread(self._head, _SLOT, slot * _SLOT)
-            digest, record = content[:32], content[33 : content.find(b"\n") + 1]
-            if record and hashlib.sha256(record).hexdigest()[:32].encode() == digest:
-                number, line = record.split(b" ", 1)
-                found.append((int(number), line))
-        return max(found, default=None)
+        return _newest([os.pread(self._head, _SLOT, slot * _SLOT) for slot in (0, 1)])
 
     def _damaged(self, what: str) -> DamagedError:
         return DamagedError(f"{self.path}: this ledger cannot be trusted: {what}; restore it, or begin a new run")
+
+
+def announced(path: Path) -> int:
+    """The number of the newest line that the head of a journal speaks of; 0 where there is none."""
+    content = head_of(path).read_bytes() if head_of(path).is_file() else b""
+    newest = _newest([content[:_SLOT], content[_SLOT:]])
+    return newest[0] if newest else 0
+
+
+def _newest(slots: list[bytes]) -> tuple[int, bytes] | None:
+    found = []
+    for content in slots:
+        digest, record = content[:32], content[33 : content.find(b"\n") + 1]
+        if record and hashlib.sha256(record).hexdigest()[:32].encode() == digest:
+            number, line = record.split(b" ", 1)
+            found.append((int(number), line))
+    return max(found, default=None)
 
 
 def sound_lines(content: bytes) -> tuple[list[bytes], str]:

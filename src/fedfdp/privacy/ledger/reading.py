@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedfdp.core.errors import RunError
+from fedfdp.core.errors import DamagedError, RunError
 from fedfdp.privacy.accounting.events import History, history_of, merge
 from fedfdp.privacy.ledger.file import Entry, entry_of
 from fedfdp.privacy.ledger.journal import Journal, Line, head_of
@@ -40,6 +40,9 @@ def read_ledger(path: Path, each: Callable[[Entry], object] | None = None) -> Ch
     """
     if not path.is_file() or not path.stat().st_size:
         raise RunError(f"{path}: there is no ledger; give a run's or a node's folder")
+    if not head_of(path).is_file():
+        fix = "restore it, or begin a new run"
+        raise DamagedError(f"{path}: this ledger cannot be trusted: its head file is missing; {fix}")
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
