@@ -144,6 +144,7 @@ def test_as_many_workers_as_the_cluster_holds(made_up, machines, settings, clien
         (CARDS, Ray(workers=3, gpus=1), r"ray.workers = 3: .* 16 cores and 2 graphics .* set ray.workers=2, or leave"),
         (ONE, Ray(gpus=1), r"ray.gpus = 1: the cluster has 2 cores and 0 graphics .*; set ray.gpus=0, which"),
         (CARDS, Ray(gpus=3), r"ray.gpus = 3: .*; set ray.gpus=2 or less"),
+        ([{"CPU": 1.0, "GPU": 4.0}, {"CPU": 8.0}], Ray(cpus=2, gpus=1), r"ray.gpus = 1: .*; set ray.gpus=0, which"),
         (ONE, Ray(cpus=4), r"ray.cpus = 4: the cluster has 2 cores .*; set ray.cpus=2 or less"),
         (APART, Ray(cpus=4), r"ray.cpus = 4: the cluster has 5 cores .*; set ray.cpus=3 or less"),
         ([{}], Ray(), r"ray.cpus = 1.0: the cluster has 0 cores .*; add a machine with cores"),
@@ -200,7 +201,7 @@ def test_so_is_one_of_the_environment(silent, monkeypatch):
 
     monkeypatch.setenv("RAY_ADDRESS", silent)
     for address in (None, "auto"):  # Ray, too, reads auto so
-        with pytest.raises(SettingError, match=f"{silent}.*nothing answers there"):
+        with pytest.raises(SettingError, match=f"RAY_ADDRESS = '{silent}': no cluster: nothing answers there"):
             connect(address)
 
 

@@ -36,11 +36,12 @@ def connect(address: str | None, setting: str = "ray.address") -> bool:
     """Connects to a cluster unless this process is connected already; whether one was started here."""
     if ray.is_initialized():
         return False
-    elsewhere = address or os.environ.get("RAY_ADDRESS")
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    elsewhere, around = address, os.environ.get("RAY_ADDRESS")
+    if around and elsewhere in (None, "", "auto"):  # for Ray, too, it comes before what auto would find
+        elsewhere, setting = around, "RAY_ADDRESS"
     if elsewhere:
-        # As Ray reads them: for "auto", too, RAY_ADDRESS comes first.
-        check_answers((elsewhere == "auto" and os.environ.get("RAY_ADDRESS")) or elsewhere, setting)
+        check_answers(elsewhere, setting)
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     for last in (False, False, True):
         try:
             if elsewhere:
@@ -84,7 +85,7 @@ def workers_for(settings: Ray, clients: int) -> int:
         raise SettingError("ray.workers", settings.workers, f"{has}: room for {most} workers with {each} each", fix)
     none = f"{has}: no machine of it holds a worker with {each}"
     if settings.gpus and room(settings.cpus, 0):
-        largest = max(node.get("GPU", 0.0) for node in machines())
+        largest = max(node.get("GPU", 0.0) for node in machines() if _fit(node, settings.cpus, 0))
         fix = f"set ray.gpus={largest:g} or less" if largest else "set ray.gpus=0, which computes on cores"
         raise SettingError("ray.gpus", settings.gpus, none, fix)
     largest = max((node.get("CPU", 0.0) for node in machines()), default=0.0)
