@@ -3,10 +3,12 @@
 import sys
 import types
 
+import pytest
 import typer
+import typer.rich_utils
 from typer.testing import CliRunner
 
-from fedfdp.cli.main import COMMANDS, build
+from fedfdp.cli.main import COMMANDS, app, build
 
 
 def test_a_toy_command_and_one_with_commands_below_it(monkeypatch):
@@ -33,3 +35,21 @@ def test_a_toy_command_and_one_with_commands_below_it(monkeypatch):
     assert "Says a word." in told
     for name in COMMANDS:
         assert f" {name} " in told
+
+
+def commands(command, path=()):
+    """Every command and every group of commands, with the words that call it."""
+    yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*path, name))
+
+
+@pytest.mark.parametrize(
+    ("path", "command"), [pytest.param(*c, id=" ".join(c[0])) for c in commands(typer.main.get_command(app))]
+)
+def test_help_shows_every_word_of_its_texts(path, command, monkeypatch):
+    """A word in brackets is markup for rich, and vanishes, unless it is written \\[so]."""
+    monkeypatch.setattr(typer.rich_utils, "MAX_WIDTH", 1000)  # one line for each text
+    shown = " ".join(CliRunner().invoke(app, [*path, "--help"]).output.split())
+    for text in (command.help, *(getattr(parameter, "help", None) for parameter in command.params)):
+        assert " ".join((text or "").replace("\\[", "[").split()) in shown

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -75,7 +76,7 @@ def test_a_record_is_moved_only_where_it_must_be():
     assert moved(upload, torch.device("meta")).update["w"].device.type == "meta"
 
 
-@pytest.mark.parametrize("bad", [{"workers": 0}, {"cpus": 0.0}, {"gpus": -1.0}])
+@pytest.mark.parametrize("bad", [{"workers": 0}, {"cpus": 0.0}, {"gpus": -1.0}, {"gpus": 1.5}])
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(SettingError, match=f"ray.{next(iter(bad))} = "):
         Ray(**bad)
@@ -87,12 +88,155 @@ def test_a_config_chooses_it_and_the_cluster_is_no_part_of_what_is_computed():
     assert one.fingerprint() == other.fingerprint()
 
 
+# Machines of made-up clusters, and who fits: worked out by hand.
+ONE = [{"CPU": 2.0}]
+APART = [{"CPU": 2.0}, {"CPU": 3.0}, {}]  # the third has no cores, as a head often has none
+CARDS = [{"CPU": 8.0, "GPU": 2.0}, {"CPU": 8.0}]
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    """Makes Ray say that it is connected to these machines, and one more that is down; what was ended."""
+    ended = []
+
+    def cluster(machines, *, before=True):
+        rows = [{"Alive": True, "Resources": one} for one in machines]
+        rows.append({"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}})
+        monkeypatch.setattr(ray, "nodes", lambda: rows)
+        monkeypatch.setattr(ray, "is_initialized", lambda: before)
+        monkeypatch.setattr(ray, "init", lambda **given: None)
+        monkeypatch.setattr(ray, "shutdown", lambda: ended.append(True))
+        return ended
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("machines", "settings", "clients", "workers"),
+    [
+        (ONE, Ray(), 6, 2),
+        (ONE, Ray(workers=2), 6, 2),
+        (ONE, Ray(workers=4), 2, 2),  # there is a client for two of them only
+        (ONE, Ray(cpus=0.5), 6, 4),
+        (APART, Ray(), 6, 5),
+        (APART, Ray(cpus=2), 6, 2),  # 5 cores, but no two machines share a worker
+        (CARDS, Ray(gpus=1), 6, 2),
+        (CARDS, Ray(gpus=0.6), 6, 2),  # 2 / 0.6 is 3, but no two cards share a worker
+        (CARDS, Ray(gpus=0.1), 60, 8),  # room for 20 on the cards, for 8 on their machine's cores
+    ],
+)
+def test_as_many_workers_as_the_cluster_holds(made_up, machines, settings, clients, workers):
+    from fedfdp.engines.ray.cluster import workers_for
+
+    made_up(machines)
+    assert workers_for(settings, clients) == workers
+
+
+@pytest.mark.parametrize(
+    ("machines", "settings", "said"),
+    [
+        (
+            ONE,
+            Ray(workers=4),
+            r"ray.workers = 4: the cluster has 2 cores .* room for 2 .*; set ray.workers=2, or",
+        ),
+        (CARDS, Ray(workers=3, gpus=1), r"ray.workers = 3: .* 16 cores and 2 graphics .* set ray.workers=2, or leave"),
+        (ONE, Ray(gpus=1), r"ray.gpus = 1: the cluster has 2 cores and 0 graphics .*; set ray.gpus=0, which"),
+        (CARDS, Ray(gpus=3), r"ray.gpus = 3: .*; set ray.gpus=2 or less"),
+        ([{"CPU": 1.0, "GPU": 4.0}, {"CPU": 8.0}], Ray(cpus=2, gpus=1), r"ray.gpus = 1: .*; set ray.gpus=0, which"),
+        (ONE, Ray(cpus=4), r"ray.cpus = 4: the cluster has 2 cores .*; set ray.cpus=2 or less"),
+        (APART, Ray(cpus=4), r"ray.cpus = 4: the cluster has 5 cores .*; set ray.cpus=3 or less"),
+        ([{}], Ray(), r"ray.cpus = 1.0: the cluster has 0 cores .*; add a machine with cores"),
+    ],
+)
+def test_workers_that_the_cluster_cannot_hold_are_refused_before_there_is_a_folder(
+    made_up, tmp_path, machines, settings, said
+):
+    made_up(machines)
+    with pytest.raises(SettingError, match=said):
+        trained(settings, out=tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cluster_that_was_started_for_a_refused_run_is_ended(made_up):
+    ended = made_up(ONE, before=False)
+    with pytest.raises(SettingError, match=r"ray.workers = 4"):
+        trained(Ray(workers=4))
+    assert ended == [True]
+
+
+def test_a_sweep_over_a_cluster_without_cores_is_refused(made_up, tmp_path):
+    from fedfdp.runs.store import Store
+    from fedfdp.runs.sweep import sweep
+
+    made_up([{}])
+    with pytest.raises(SettingError, match="ray = 'auto': no machine of this cluster has a core"):
+        sweep([configs.load("digits").resolved(None)], Store(tmp_path), ray="auto")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def silent(monkeypatch):
+    """An address where nothing listens. Ray is not asked: it would wait there for minutes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **given: pytest.fail(f"asked Ray for {given}"))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return f"127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("before", ["", "ray://"])
+def test_an_address_where_nothing_answers_is_refused_before_there_is_a_folder(silent, tmp_path, before):
+    address = before + silent
+    with pytest.raises(SettingError, match=f"ray.address = '{address}': no cluster: nothing answers there"):
+        trained(Ray(address=address), out=tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_so_is_one_of_the_environment(silent, monkeypatch):
+    from fedfdp.engines.ray.cluster import connect
+
+    monkeypatch.setenv("RAY_ADDRESS", silent)
+    for address in (None, "auto"):  # Ray, too, reads auto so
+        with pytest.raises(SettingError, match=f"RAY_ADDRESS = '{silent}': no cluster: nothing answers there"):
+            connect(address)
+
+
+def test_so_is_one_of_a_sweep(silent, tmp_path):
+    from fedfdp.runs.store import Store
+    from fedfdp.runs.sweep import sweep
+
+    with pytest.raises(SettingError, match=f"ray = '{silent}': no cluster: nothing answers there"):
+        sweep([configs.load("digits").resolved(None)], Store(tmp_path / "runs"), ray=silent)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:here", "127.0.0.1:70000", "127.0.0.1:"])
+def test_an_address_without_a_usable_port_is_refused(address):
+    from fedfdp.engines.ray.cluster import check_answers
+
+    with pytest.raises(SettingError, match=f"ray.address = '{address}'"):
+        check_answers(address)
+
+
+def test_one_that_answers_is_left_to_ray_and_so_is_one_that_is_no_host_and_port():
+    from fedfdp.engines.ray.cluster import check_answers
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        check_answers(f"127.0.0.1:{listening.getsockname()[1]}")
+    for address in ("auto", "local", "anyscale://mine:1"):
+        check_answers(address)
+
+
 # With a cluster -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    from fedfdp.engines.ray.engine import connect
+    from fedfdp.engines.ray.cluster import connect
 
     connect(None)
     yield
@@ -142,6 +286,15 @@ def killed_when_asked(engine):
         return sent
 
     engine._ask = asked
+
+
+@pytest.mark.slow
+def test_a_real_cluster_refuses_more_workers_than_it_has_cores(cluster, tmp_path):
+    cores = int(ray.cluster_resources()["CPU"])
+    for settings, name in ((Ray(workers=cores + 1), "workers"), (Ray(cpus=cores + 1), "cpus"), (Ray(gpus=64), "gpus")):
+        with pytest.raises(SettingError, match=f"ray.{name} = .*: the cluster has {cores} core"):
+            trained(settings, holders((10,) * (cores + 1)), out=tmp_path / "run")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

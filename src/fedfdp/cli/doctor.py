@@ -8,7 +8,7 @@ import typer
 
 
 def doctor(
-    config: Annotated[Path, typer.Argument(help="A node.toml, or a run's config with a [flower] section.")],
+    config: Annotated[Path, typer.Argument(help="A node.toml, or a run's config with a \\[flower] section.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON, and nothing else.")] = False,
 ) -> None:
     """Look over a node or a coordinator: clock, disk, port, certificate, key, data, budget. Exit code 1: one is bad."""

@@ -9,7 +9,7 @@ import typer
 
 
 def server(
-    config: Annotated[str | None, typer.Option(help="The run's config, with a [flower] section.")] = None,
+    config: Annotated[str | None, typer.Option(help="The run's config, with a \\[flower] section.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="section.setting=value, as often as needed.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; none: a new one below runs/.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,

@@ -14,7 +14,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from fedfdp.core.errors import DivergedError, FedFDPError
+from fedfdp.core.errors import DivergedError, FedFDPError, require
 from fedfdp.engines.ray.settings import check_ray
 from fedfdp.fairness.metrics import METRICS
 from fedfdp.native.threads import cores
@@ -162,9 +162,10 @@ def over_cluster(
     import ray
     from ray.util.queue import Queue
 
-    from fedfdp.engines.ray.engine import connect
+    from fedfdp.engines.ray.cluster import connect, room
 
-    started, store, failed = connect(address), Store(root.resolve()), dict[Path, str]()
+    started, store, failed = connect(address, "ray"), Store(root.resolve()), dict[Path, str]()
+    require(room(1, 0) > 0, "ray", address, "no machine of this cluster has a core", "add one that has")
     said, run = Queue(), ray.remote(num_cpus=1, max_retries=-1, max_calls=1)(_on_cluster)
     tasks = {run.remote(config, store, log, said): config for config in configs}
     try:

@@ -219,7 +219,8 @@ def train(
             with closing(made):
                 yield Started(made, LocalEvaluator(learner, inner, performance), book)
 
-    with spoilt_by_plain_run(learner.model, learner.loss_fn) if privacy is None else nullcontext():
+    ready = factory.ready(len(federation.names)) if isinstance(factory, Ray) else nullcontext()
+    with ready, spoilt_by_plain_run(learner.model, learner.loss_fn) if privacy is None else nullcontext():
         result = carry_out(
             plan,
             federation,

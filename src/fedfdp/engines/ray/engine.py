@@ -5,9 +5,9 @@ take turns, group by group. One that is lost is started again with its records, 
 """
 
 import logging
-import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -17,10 +17,11 @@ import torch
 from ray.exceptions import RayActorError, RayError
 
 from fedfdp.algorithms.base import Algorithm, Broadcast, Upload
-from fedfdp.core.errors import FedFDPError, SettingError
+from fedfdp.core.errors import FedFDPError
 from fedfdp.data import ClientData, Federation
 from fedfdp.data.domains import Domains
 from fedfdp.engines.local import LocalEngine, Wave
+from fedfdp.engines.ray.cluster import opened
 from fedfdp.engines.ray.settings import Ray
 from fedfdp.engines.ray.worker import Answered, Asked, Job, Worker
 from fedfdp.models.learner import Learner
@@ -51,10 +52,9 @@ class RayEngine(LocalEngine):
     ) -> None:
         """`options` are those of `LocalEngine`."""
         super().__init__(federation, learner, algorithm, **options)
-        self._started = connect(settings.address)
-        cores = ray.cluster_resources().get("CPU", 1)  # type: ignore[no-untyped-call]
-        count = settings.workers or int(cores // settings.cpus) or 1
-        self.blocks = blocks(federation.clients[:], min(count, len(federation.clients)))
+        self._cluster = ExitStack()
+        count = self._cluster.enter_context(opened(settings, len(federation.clients)))
+        self.blocks = blocks(federation.clients[:], count)
         self.home = {client.name: number for number, block in enumerate(self.blocks) for client in block}
         device = "cuda" if settings.gpus else str(learner.device)
         given = {name: value for name, value in options.items() if name != "book"}  # no worker has a ledger
@@ -154,36 +154,12 @@ class RayEngine(LocalEngine):
         """Ends the workers, and the cluster if it was started here."""
         for worker in self.workers:
             ray.kill(worker)
-        if self._started:
-            ray.shutdown()
+        self._cluster.close()
 
 
 def _asked(wave: Wave) -> Asked:
     rows = [(client.name, client.attempt, client.request, memory) for client, memory in wave.clients]
     return Asked(*map(list, zip(*rows, strict=True)))
-
-
-def connect(address: str | None) -> bool:
-    """Connects to a cluster unless this process is connected already; whether one was started here."""
-    if ray.is_initialized():
-        return False
-    elsewhere = address or os.environ.get("RAY_ADDRESS")
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    for last in (False, False, True):
-        try:
-            if elsewhere:
-                ray.init(address=elsewhere, **quiet)
-            else:
-                os.environ.setdefault("RAY_worker_niceness", "0")  # or workers wait for all other programs
-                ray.init(include_dashboard=False, **quiet)
-            break
-        except Exception as error:  # what Ray raises here has no class of its own
-            ray.shutdown()
-            if elsewhere or last:
-                reason, fix = str(error).strip().partition("\n")[0], "start one: ray start --head"
-                raise SettingError("ray.address", elsewhere, f"no cluster: {reason:.100}", fix) from None
-            log.warning("the cluster did not start in time, as on a busy machine; trying again")
-    return not elsewhere
 
 
 def blocks(clients: Sequence[ClientData], count: int) -> list[list[ClientData]]:

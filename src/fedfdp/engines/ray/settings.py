@@ -1,5 +1,7 @@
 """The [ray] section of a run's config: which cluster, and how many workers. It is also the engine's factory."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,7 @@ class Ray:
     """
 
     address: str | None = None  # of a running cluster, or "auto"; None: RAY_ADDRESS, or else one on this machine
-    workers: int | None = None  # that share the clients; None: one per core of the cluster
+    workers: int | None = None  # that share the clients; None: as many as it has room for, one per core as a rule
     cpus: float = 1.0  # cores of each worker
     gpus: float = 0.0  # graphics processors of each worker; above 0, workers compute there
 
@@ -27,12 +29,22 @@ class Ray:
         require(fits, "ray.workers", self.workers, "from 1 to 10000", "leave it out for one per core")
         require(0 < self.cpus <= 1024, "ray.cpus", self.cpus, "above 0", "1 is usual")
         require(0 <= self.gpus <= 64, "ray.gpus", self.gpus, "0 or more", "0 computes on cores")
+        whole = self.gpus <= 1 or self.gpus == int(self.gpus)
+        require(whole, "ray.gpus", self.gpus, "above 1 only whole numbers", f"set ray.gpus={int(self.gpus)}")
 
     def __call__(self, *given: Any, **options: Any) -> "RayEngine":
         """The engine of one run: what `train` calls."""
         check_ray()
         make = imported("fedfdp.engines.ray.engine:RayEngine", "engine", "Class")  # here: it needs the library
         return make(self, *given, **options)  # type: ignore[no-any-return]
+
+    @contextmanager
+    def ready(self, clients: int) -> Iterator[None]:
+        """Holds the cluster of a run with so many clients. Raises before the run's folder is made if it has no room."""
+        check_ray()
+        opened = imported("fedfdp.engines.ray.cluster:opened", "engine", "function")  # here: it needs the library
+        with opened(self, clients):
+            yield
 
 
 def check_ray() -> None:
