@@ -14,6 +14,7 @@ pytest.importorskip("flwr")
 from fedfdp.cli.main import app
 from fedfdp.deploy import doctor
 from fedfdp.deploy.doctor import examine
+from fedfdp.deploy.local import free_port
 from fedfdp.engines.flower.security import make_certificates, make_node_key
 from fedfdp.privacy import Event
 from fedfdp.privacy.ledger import LedgerBook
@@ -125,7 +126,7 @@ def coordinator(tmp_path):
 
 def run_toml(tmp_path, **changes):
     flower = {
-        "address": "127.0.0.1:0", "authority": "tls/ca.crt", "certificate": "tls/server.pem", "key": "tls/server.key",
+        "address": f"127.0.0.1:{free_port()}", "authority": "tls/ca.crt", "certificate": "tls/server.pem", "key": "tls/server.key",
         "nodes": {"north": "north.key.pub", "south": "south.key.pub"}, **changes,
     }  # fmt: skip
     (tmp_path / "run.toml").write_text(
@@ -140,7 +141,7 @@ def test_a_coordinator_and_its_faults(coordinator, tmp_path):
     assert "not signed by" in said(run_toml(tmp_path, authority="other/ca.crt"), "certificate")
     assert "not the key of" in said(run_toml(tmp_path, key="other/server.key"), "certificate")
     twice = {"north": "north.key.pub", "south": "north.key.pub"}
-    assert "the same key" in said(run_toml(tmp_path, nodes=twice), "key")
+    assert "has the same key" in said(run_toml(tmp_path, nodes=twice), "key")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="A data holder's side: take part with your own records; look after the node.")
 
+MOST_POLL = 600.0  # seconds
 LOG_BYTES, LOG_FILES = 10 * 2**20, 5  # node.log, and so many older ones of this size
 
 Place = Annotated[Path, typer.Argument(help="The node's folder, or its node.toml.", metavar="FOLDER|NODE.toml")]
@@ -41,6 +42,8 @@ def node(
         return
     if config is None:
         raise SettingError("--config", None, "needed: the node's settings", "see docs/deploy.md")
+    if not 0 < poll <= MOST_POLL:  # NaN is neither
+        raise SettingError("--poll", poll, f"seconds, above 0 and at most {MOST_POLL:g}", "0.5 is usual")
     _serve(config, poll, parent)
 
 
