@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="A data holder's side: take part with your own records; look after the node.")
 
 MOST_POLL = 600.0  # seconds
-LOG_BYTES, LOG_FILES = 10 * 2**20, 5  # node.log, and so many older ones of this size
 
 Place = Annotated[Path, typer.Argument(help="The node's folder, or its node.toml.", metavar="FOLDER|NODE.toml")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON, and nothing else.")]
@@ -51,10 +50,10 @@ def _serve(path: Path, poll: float, parent: int | None) -> None:
     import logging
     import signal
     import threading
-    from logging.handlers import RotatingFileHandler
 
     import torch
 
+    from fedfdp.deploy.log import PrivateLog
     from fedfdp.deploy.node import open_node
     from fedfdp.engines.flower.policy import load_node
     from fedfdp.engines.flower.worker import serve
@@ -62,10 +61,7 @@ def _serve(path: Path, poll: float, parent: int | None) -> None:
     config = load_node(path)
     folder = Path(config.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    handlers: list[logging.Handler] = [
-        logging.StreamHandler(),
-        RotatingFileHandler(folder / "node.log", maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8"),
-    ]
+    handlers: list[logging.Handler] = [logging.StreamHandler(), PrivateLog(folder / "node.log")]
     logging.basicConfig(level=logging.WARNING, handlers=handlers, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("fedfdp").setLevel(logging.INFO)
     if config.threads:

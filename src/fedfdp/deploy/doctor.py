@@ -20,7 +20,7 @@ from cryptography import x509
 
 from fedfdp.core.errors import FedFDPError, SettingError
 from fedfdp.core.settings import read_toml
-from fedfdp.deploy.coordinator import load
+from fedfdp.deploy.coordinator import check, load
 from fedfdp.deploy.node import own_records
 from fedfdp.deploy.spending import date_of, spending
 from fedfdp.engines.flower.book import LEDGER
@@ -88,8 +88,7 @@ def _coordinator(config: Config, settings: Flower) -> Iterator[Finding]:
     if not settings.plain_text:
         yield _tried("certificate", lambda: _server_certificate(settings))
         yield _tried("key", lambda: _node_keys(settings))
-    if not settings.nodes:
-        yield Finding("nodes", "bad", "flower.nodes names nobody; add each node with its public key")
+    yield _tried("settings", lambda: _settings(config, settings))
     privacy = config.privacy
     if privacy is None:
         yield Finding("budget", "look", "this run is without privacy: nodes refuse it unless their owners allow it")
@@ -196,6 +195,12 @@ def _listens(address: str) -> tuple[State, str]:
 
 
 _NO_NAME = "there is no such name; check it, and the network"
+
+
+def _settings(config: Config, settings: Flower) -> tuple[State, str]:
+    check(config, settings)
+    kept = f"; what they showed is kept in {settings.register}" if settings.register else ""
+    return "ok", f"{len(settings.nodes)} nodes, {settings.enough} are enough for a round{kept}"
 
 
 def _expiry(found: list[x509.Certificate], name: Path, renew: str) -> tuple[State, str]:
