@@ -200,7 +200,7 @@ _NO_NAME = "there is no such name; check it, and the network"
 def _settings(config: Config, settings: Flower) -> tuple[State, str]:
     check(config, settings)
     kept = f"; what they showed is kept in {settings.register}" if settings.register else ""
-    return "ok", f"{len(settings.nodes)} nodes, {settings.enough} are enough for a round{kept}"
+    return "ok", f"nodes listed: {len(settings.nodes)}; enough for a round: {settings.enough}{kept}"
 
 
 def _expiry(found: list[x509.Certificate], name: Path, renew: str) -> tuple[State, str]:
