@@ -14,6 +14,7 @@ pytest.importorskip("flwr")
 from fedfdp.cli.main import app
 from fedfdp.deploy import doctor
 from fedfdp.deploy.doctor import examine
+from fedfdp.deploy.local import free_port
 from fedfdp.engines.flower.security import make_certificates, make_node_key
 from fedfdp.privacy import Event
 from fedfdp.privacy.ledger import LedgerBook
@@ -125,7 +126,8 @@ def coordinator(tmp_path):
 
 def run_toml(tmp_path, **changes):
     flower = {
-        "address": "127.0.0.1:0", "authority": "tls/ca.crt", "certificate": "tls/server.pem", "key": "tls/server.key",
+        "address": f"127.0.0.1:{free_port()}",
+        "authority": "tls/ca.crt", "certificate": "tls/server.pem", "key": "tls/server.key",
         "nodes": {"north": "north.key.pub", "south": "south.key.pub"}, **changes,
     }  # fmt: skip
     (tmp_path / "run.toml").write_text(
@@ -140,11 +142,41 @@ def test_a_coordinator_and_its_faults(coordinator, tmp_path):
     assert "not signed by" in said(run_toml(tmp_path, authority="other/ca.crt"), "certificate")
     assert "not the key of" in said(run_toml(tmp_path, key="other/server.key"), "certificate")
     twice = {"north": "north.key.pub", "south": "north.key.pub"}
-    assert "the same key" in said(run_toml(tmp_path, nodes=twice), "key")
+    assert "has the same key" in said(run_toml(tmp_path, nodes=twice), "key")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         assert states(run_toml(tmp_path, address=f"127.0.0.1:{taken.getsockname()[1]}"))["port"] == "look"
+
+
+def test_what_the_server_refuses_is_bad(coordinator, tmp_path):
+    (tmp_path / "junk").write_text("junk")
+    assert "flower.key" in said(run_toml(tmp_path, key="junk"), "certificate")
+    assert "no private key" in said(run_toml(tmp_path, key="junk"), "certificate")
+    assert "flower.certificate" in said(run_toml(tmp_path, certificate="junk"), "certificate")
+    assert "is revoked" in said(run_toml(tmp_path, revoked=["south.key.pub"]), "key")
+    assert "flower.revoked" in said(run_toml(tmp_path, revoked=["nobody.pub"]), "key")
+    assert "there is no folder" in said(run_toml(tmp_path, register="nowhere/nodes.json"), "settings")
+    assert "is no list of nodes" in said(run_toml(tmp_path, register="junk"), "settings")
+    assert states(run_toml(tmp_path, register="nodes.json"))["settings"] == "ok"
+    assert not (tmp_path / "nodes.json").exists()
+    assert "flower.nodes" in said(run_toml(tmp_path, nodes={}), "settings")
+
+
+def test_an_address_that_is_not_this_machines(coordinator, tmp_path):
+    path = run_toml(tmp_path, address="no-such-host.invalid:9092")
+    assert (states(path)["port"], "no such name" in said(path, "port")) == ("bad", True)
+    path = run_toml(tmp_path, address="192.0.2.1:9092")
+    assert (states(path)["port"], "taken" in said(path, "port")) == ("bad", False)
+
+
+def test_a_certificate_that_is_none(node, tmp_path):
+    (tmp_path / "junk").write_text("junk")
+    with socket.socket() as there:
+        there.bind(("127.0.0.1", 0))
+        there.listen()
+        path = write(tmp_path, server=f"127.0.0.1:{there.getsockname()[1]}", certificate="junk")
+        assert "certificate = " in said(path, "port")
 
 
 def test_exit_codes_and_json(node, tmp_path, capsys):

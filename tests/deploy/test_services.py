@@ -45,6 +45,22 @@ def test_the_units_call_commands_that_exist(unit):
         checked(words)
 
 
+def test_a_finished_run_is_not_started_again_and_again():
+    """`fedfdp server --resume` of a finished run is exit code 0 (tests/cli/test_server_cli.py)."""
+    lines = (DEPLOY / "fedfdp-coordinator@.service").read_text().splitlines()
+    unit = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    assert unit["Restart"] == "on-failure"
+    assert "0" not in unit.get("RestartForceExitStatus", "").split()
+
+
+def test_both_say_where_a_register_can_be():
+    """The configs' folder is read-only in both: a relative register would be there."""
+    for name in ("fedfdp-coordinator@.service", "compose.yaml"):
+        text = (DEPLOY / name).read_text()
+        assert "register, if it is given, is an absolute path" in text, name
+    assert 'register = "/var/lib/fedfdp/nodes.json"' in (ROOT / "docs" / "years.md").read_text()
+
+
 def test_the_compose_file_and_the_container():
     found = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     assert set(found["services"]) == {"node", "coordinator"}

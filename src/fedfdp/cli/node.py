@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="A data holder's side: take part with your own records; look after the node.")
 
-LOG_BYTES, LOG_FILES = 10 * 2**20, 5  # node.log, and so many older ones of this size
+MOST_POLL = 600.0  # seconds
 
 Place = Annotated[Path, typer.Argument(help="The node's folder, or its node.toml.", metavar="FOLDER|NODE.toml")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON, and nothing else.")]
@@ -41,6 +41,8 @@ def node(
         return
     if config is None:
         raise SettingError("--config", None, "needed: the node's settings", "see docs/deploy.md")
+    if not 0 < poll <= MOST_POLL:  # NaN is neither
+        raise SettingError("--poll", poll, f"seconds, above 0 and at most {MOST_POLL:g}", "0.5 is usual")
     _serve(config, poll, parent)
 
 
@@ -48,10 +50,10 @@ def _serve(path: Path, poll: float, parent: int | None) -> None:
     import logging
     import signal
     import threading
-    from logging.handlers import RotatingFileHandler
 
     import torch
 
+    from fedfdp.deploy.log import PrivateLog
     from fedfdp.deploy.node import open_node
     from fedfdp.engines.flower.policy import load_node
     from fedfdp.engines.flower.worker import serve
@@ -59,10 +61,7 @@ def _serve(path: Path, poll: float, parent: int | None) -> None:
     config = load_node(path)
     folder = Path(config.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    handlers: list[logging.Handler] = [
-        logging.StreamHandler(),
-        RotatingFileHandler(folder / "node.log", maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8"),
-    ]
+    handlers: list[logging.Handler] = [logging.StreamHandler(), PrivateLog(folder / "node.log")]
     logging.basicConfig(level=logging.WARNING, handlers=handlers, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("fedfdp").setLevel(logging.INFO)
     if config.threads:

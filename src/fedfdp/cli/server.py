@@ -50,9 +50,11 @@ def _coordinate(
     from fedfdp.cli.progress import Watcher
     from fedfdp.cli.watch import beside
     from fedfdp.core.errors import RunError
-    from fedfdp.deploy.coordinator import Network, coordinate, load
+    from fedfdp.deploy.coordinator import Network, check, coordinate, load
     from fedfdp.engines.flower.superlink import listening
+    from fedfdp.runs.assemble import check_folder
     from fedfdp.runs.build import free_folder
+    from fedfdp.runs.folder import RunFolder
 
     if resume is not None and out is not None:
         raise RunError(f"--resume {resume} goes on in that folder; leave out --out")
@@ -60,6 +62,13 @@ def _coordinate(
     if not config.open:
         config = config.resolved()
     folder = resume or out or free_folder(Path("runs"), config.name)
+    if resume is not None and (found := RunFolder.find(resume)).finished:  # no fault: its unit starts it again
+        if as_json:
+            print(json.dumps(found.summary()))
+        print(f"fedfdp: {resume} is finished; there is nothing to resume: see fedfdp show {resume}", file=sys.stderr)
+        return
+    check(config, settings)  # before nodes are waited for, which may take hours
+    check_folder(folder, resume is not None)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
     signal.signal(signal.SIGTERM, signal.default_int_handler)

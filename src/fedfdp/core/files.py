@@ -16,7 +16,7 @@ def write_whole(path: Path, content: bytes, *, sync: bool = True, private: bool 
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(beside, "wb", opener=_private if private else None) as file:
+        with open(beside, "wb", opener=privately if private else None) as file:
             file.write(content)
             if sync:
                 file.flush()
@@ -26,7 +26,8 @@ def write_whole(path: Path, content: bytes, *, sync: bool = True, private: bool 
         beside.unlink(missing_ok=True)
 
 
-def _private(path: str, flags: int) -> int:
+def privately(path: str, flags: int) -> int:
+    """Opens a file that nobody else can read, if it is new: the `opener` of `open`."""
     return os.open(path, flags, 0o600)
 
 

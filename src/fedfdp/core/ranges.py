@@ -65,6 +65,7 @@ ROUNDS = Range(1, 2**31, "a number of rounds", "100 is usual")
 BUDGET_STEPS = Range(1, 2**31, "a number of steps", "leave it out for what ε allows")
 
 # What a data holder allows.
+ALLOWED_NOISE = Range(1e-12, 1e9, "a noise multiplier", "1 is usual, more means more noise")
 ALLOWED_STEPS = Range(1, 1e6, "a number of batches in a round", "10000 is usual")
 ALLOWED_WEIGHTS = Range(1, 1e12, "a number of weights", "100000000 is usual")
 ALLOWED_ANSWERS = Range(0, 2**31, "a number of answers", "1000 is usual, 0 allows none")

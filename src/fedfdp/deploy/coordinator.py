@@ -16,7 +16,7 @@ from flwr.serverapp import Grid
 from fedfdp.algorithms.parts import check_nested, in_parts
 from fedfdp.core.errors import SettingError, nearest
 from fedfdp.core.records import digest
-from fedfdp.engines.flower.accounts import Accounts
+from fedfdp.engines.flower.accounts import Accounts, read_register
 from fedfdp.engines.flower.engine import Arrivals, FlowerEngine
 from fedfdp.engines.flower.exchange import Exchange
 from fedfdp.engines.flower.roster import Roster
@@ -28,7 +28,7 @@ from fedfdp.features import about, whole
 from fedfdp.features.mapped import digest_of
 from fedfdp.models import Model
 from fedfdp.runs import config as configs
-from fedfdp.runs.assemble import Started, carry_out
+from fedfdp.runs.assemble import Started, carry_out, check_folder
 from fedfdp.runs.build import fitted
 from fedfdp.runs.config import Config
 from fedfdp.runs.session import Result, Update
@@ -68,7 +68,9 @@ def coordinate(
     say: Callable[[str], None] = log.info,
 ) -> Result:
     """Runs a config with the nodes of `settings`; every round is checkpointed, so that none is paid for twice."""
-    _check(config, settings)
+    check(config, settings)
+    if out is not None:
+        check_folder(out, resume)
     exchange = Exchange(network.grid, dict(network.ids), network.meter, check=network.check, owners=network.owners)
     roster = Roster(tuple(settings.nodes), exchange, name=config.data.source, mixed=config.model.own is not None)
     roster.gather(settings.enough, settings.wait, say=say)
@@ -165,14 +167,16 @@ def _with_widths(model: Model, roster: Roster) -> Model:
     return replace(model, widths=found) if found else model
 
 
-def _check(config: Config, settings: Flower) -> None:
-    """Raises for settings that are for one process alone."""
+def check(config: Config, settings: Flower) -> None:
+    """Raises for settings that are for one process alone, and for what would end the run once nodes have paid."""
     for name, given in ("loss", config.loss), ("metric", config.metric):
         if given is not None and ":" in given:
             allowed = "not across machines: a node runs no code that its owner did not install and list"
             raise SettingError(name, given, allowed, "leave it out")
     if not settings.nodes:
         raise SettingError("flower.nodes", {}, "the nodes by name, each with its public key", "see docs/deploy.md")
+    if settings.register is not None:
+        read_register(Path(settings.register))
     for name in ("dropout", "stragglers"):
         if getattr(config.participation, name):
             allowed = "for simulations: across machines nodes are away or late by themselves"

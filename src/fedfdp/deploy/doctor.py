@@ -4,6 +4,7 @@ It changes nothing and asks no node anything. Records are read only to count the
 """
 
 import datetime
+import errno
 import shutil
 import socket
 import ssl
@@ -19,21 +20,22 @@ from cryptography import x509
 
 from fedfdp.core.errors import FedFDPError, SettingError
 from fedfdp.core.settings import read_toml
-from fedfdp.deploy.coordinator import load
+from fedfdp.deploy.coordinator import check, load
 from fedfdp.deploy.node import own_records
 from fedfdp.deploy.spending import date_of, spending
 from fedfdp.engines.flower.book import LEDGER
 from fedfdp.engines.flower.node import STOPPED
 from fedfdp.engines.flower.policy import NodeConfig, load_node
 from fedfdp.engines.flower.security import (
+    RENEW,
     certificates_in,
     fingerprint,
     key_bytes,
     read_private_key,
-    read_public_key,
-    server_key_fits,
+    server_certificate,
 )
-from fedfdp.engines.flower.settings import Flower
+from fedfdp.engines.flower.settings import Flower, host_port
+from fedfdp.engines.flower.superlink import certificates_of, registered
 from fedfdp.privacy.ledger.periods import utc_today
 from fedfdp.runs.config import Config
 
@@ -69,7 +71,7 @@ def _node(config: NodeConfig, path: Path) -> Iterator[Finding]:
     folder = Path(config.folder)
     yield _tried("clock", lambda: _clock_of_node(config, folder))
     yield _disk(folder)
-    yield _reached(config)
+    yield _tried("port", lambda: _reached(config))
     if not config.plain_text:
         yield _tried("certificate", lambda: _authorities(Path(config.certificate or "")))
         yield _tried("key", lambda: _key(Path(config.key or "")))
@@ -82,12 +84,11 @@ def _node(config: NodeConfig, path: Path) -> Iterator[Finding]:
 def _coordinator(config: Config, settings: Flower) -> Iterator[Finding]:
     yield _tried("clock", lambda: _clock(settings.certificate))
     yield _disk(Path("runs") if Path("runs").is_dir() else Path())
-    yield _listens(settings.address)
+    yield _tried("port", lambda: _listens(settings.address))
     if not settings.plain_text:
         yield _tried("certificate", lambda: _server_certificate(settings))
         yield _tried("key", lambda: _node_keys(settings))
-    if not settings.nodes:
-        yield Finding("nodes", "bad", "flower.nodes names nobody; add each node with its public key")
+    yield _tried("settings", lambda: _settings(config, settings))
     privacy = config.privacy
     if privacy is None:
         yield Finding("budget", "look", "this run is without privacy: nodes refuse it unless their owners allow it")
@@ -139,10 +140,10 @@ def _clock(certificate: str | None) -> tuple[State, str]:
 
 
 def _connected(config: NodeConfig) -> ssl.SSLSocket:
-    host, _, port = config.server.rpartition(":")
+    host, port = host_port("server", config.server)
     context = ssl.create_default_context(cafile=config.certificate)
-    plain = socket.create_connection((host.strip("[]"), int(port)), PATIENCE)
-    return context.wrap_socket(plain, server_hostname=host.strip("[]"))
+    plain = socket.create_connection((host, port), PATIENCE)
+    return context.wrap_socket(plain, server_hostname=host)
 
 
 def _date_there(config: NodeConfig) -> datetime.datetime | None:
@@ -159,36 +160,47 @@ def _date_there(config: NodeConfig) -> datetime.datetime | None:
     return None
 
 
-def _reached(config: NodeConfig) -> Finding:
-    host, _, port = config.server.rpartition(":")
+def _reached(config: NodeConfig) -> tuple[State, str]:
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), PATIENCE):
+        with socket.create_connection(host_port("server", config.server), PATIENCE):
             pass
         if not config.plain_text:
+            certificates_in(Path(config.certificate or ""))  # a file that is none says nothing of the other side
             with _connected(config):
                 pass
     except ssl.SSLError as error:
-        return Finding("port", "bad", f"{config.server} is not who it should be ({error.reason}); ask for its ca.crt")
-    except socket.gaierror:
-        return Finding("port", "bad", f"server = {config.server!r}: there is no such name; check it, and the network")
+        return "bad", f"{config.server} is not who it should be ({error.reason}); ask for its ca.crt"
+    except (socket.gaierror, UnicodeError):
+        return "bad", f"server = {config.server!r}: {_NO_NAME}"
     except OSError as error:
         why = f"nobody listens at {config.server} ({error.strerror or 'no answer'})"
-        return Finding("port", "look", f"{why}; that is so between runs, otherwise ask its owner")
-    return Finding("port", "ok", f"{config.server} answers")
+        return "look", f"{why}; that is so between runs, otherwise ask its owner"
+    return "ok", f"{config.server} answers"
 
 
-def _listens(address: str) -> Finding:
-    host, _, port = address.rpartition(":")
-    family = socket.AF_INET6 if ":" in host.strip("[]") else socket.AF_INET
-    with socket.socket(family) as probe:
+def _listens(address: str) -> tuple[State, str]:
+    host, port = host_port("flower.address", address)
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host.strip("[]"), int(port)))
+            probe.bind((host, port))
+        except (socket.gaierror, UnicodeError):
+            return "bad", f"flower.address = {address!r}: {_NO_NAME}"
         except OSError as error:
-            return Finding(
-                "port", "look", f"{address} is taken ({error.strerror}): by a run that goes on, or by others"
-            )
-    return Finding("port", "ok", f"{address} is free")
+            if error.errno == errno.EADDRINUSE:
+                return "look", f"{address} is taken: by a run that goes on, or by others"
+            fix = "give an address of this machine, and a port from 1024 on"
+            return "bad", f"flower.address = {address!r} cannot be listened on ({error.strerror}); {fix}"
+    return "ok", f"{address} is free"
+
+
+_NO_NAME = "there is no such name; check it, and the network"
+
+
+def _settings(config: Config, settings: Flower) -> tuple[State, str]:
+    check(config, settings)
+    kept = f"; what they showed is kept in {settings.register}" if settings.register else ""
+    return "ok", f"nodes listed: {len(settings.nodes)}; enough for a round: {settings.enough}{kept}"
 
 
 def _expiry(found: list[x509.Certificate], name: Path, renew: str) -> tuple[State, str]:
@@ -204,25 +216,8 @@ def _authorities(path: Path) -> tuple[State, str]:
 
 
 def _server_certificate(settings: Flower) -> tuple[State, str]:
-    for name in ("authority", "certificate", "key"):
-        if getattr(settings, name) is None:
-            raise SettingError(f"flower.{name}", None, "needed for TLS", "make one: fedfdp server --make-certificates")
-    authorities = certificates_in(Path(settings.authority or ""))
-    (own, *_) = certificates_in(Path(settings.certificate or ""))
-    if not any(_signed(own, authority) for authority in authorities):
-        return "bad", f"{settings.certificate} is not signed by {settings.authority}; use files that were made together"
-    if not server_key_fits(Path(settings.key or ""), own):
-        return "bad", f"{settings.key} is not the key of {settings.certificate}; use files that were made together"
-    renew = "make new ones: fedfdp server --make-certificates FOLDER, and give every node its ca.crt"
-    return _expiry([own], Path(settings.certificate or ""), renew)
-
-
-def _signed(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except Exception:  # of cryptography, of several kinds
-        return False
-    return True
+    files = certificates_of(settings)
+    return _expiry([server_certificate(files)], Path(files.certificate), RENEW)
 
 
 def _key(path: Path) -> tuple[State, str]:
@@ -233,12 +228,7 @@ def _key(path: Path) -> tuple[State, str]:
 
 
 def _node_keys(settings: Flower) -> tuple[State, str]:
-    owners: dict[bytes, str] = {}
-    for name, files in settings.keys().items():
-        for file in files:
-            if (other := owners.setdefault(read_public_key(file), name)) != name:
-                return "bad", f"{name} and {other} have the same key; every node needs its own"
-    shown = ", ".join(f"{name} {fingerprint(key)}" for key, name in owners.items())
+    shown = ", ".join(f"{name} {fingerprint(key)}" for key, name in registered(settings).items())
     return "ok", shown or "no node is listed"
 
 

@@ -76,11 +76,18 @@ def carry_out(
         return Session(trainer, learner, started.accounts, folder, identity, about or {}).go(on_update)
 
 
+def check_folder(path: Path, resume: bool) -> None:
+    """Raises unless a run can begin here, or go on. It needs nothing but the folder: look before anybody waits."""
+    if not resume:
+        RunFolder.check_free(path)
+    elif RunFolder.find(path).finished:
+        raise RunError(f"{path} is finished; there is nothing to resume: see fedfdp show {path}")
+
+
 def _open(path: Path, resume: bool, config: Mapping[str, object], identity: Mapping[str, str]) -> RunFolder:
+    check_folder(path, resume)
     if not resume:
         return RunFolder.create(path, config, identity)
     folder = RunFolder.find(path)
     folder.check_identity(identity)
-    if folder.finished:
-        raise RunError(f"{path} is finished; there is nothing to resume: see fedfdp show {path}")
     return folder

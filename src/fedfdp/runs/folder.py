@@ -128,10 +128,7 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, config: Mapping[str, object], identity: Mapping[str, str]) -> "RunFolder":
         """A new run. A folder that holds one already, or anything else, is left alone."""
-        if (path / IDENTITY).exists():
-            raise RunError(f"{path} holds a run already; continue it with --resume {path}, or give another --out")
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise RunError(f"{path} is not an empty folder; give another --out")
+        cls.check_free(path)
         folder, whole = cls(path), path.resolve()
         beside = whole.with_name(f".{whole.name}.{os.getpid()}")  # moved into place with both files or not at all
         with folder.writing():
@@ -144,6 +141,14 @@ class RunFolder:
             finally:
                 shutil.rmtree(beside, ignore_errors=True)
         return folder
+
+    @staticmethod
+    def check_free(path: Path) -> None:
+        """Raises unless a new run can have this folder."""
+        if (path / IDENTITY).exists():
+            raise RunError(f"{path} holds a run already; continue it with --resume {path}, or give another --out")
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RunError(f"{path} is not an empty folder; give another --out")
 
     def check_identity(self, identity: Mapping[str, str]) -> None:
         """Raises unless the folder belongs to this very run."""

@@ -6,6 +6,7 @@ ledger, and counts until the node has said what is.
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -81,6 +82,24 @@ class Account:
         return f"{released}; {claimed}; the larger is stated"
 
 
+def read_register(path: Path) -> dict[str, int]:
+    """The most charges that each node showed; a SettingError if that cannot be read, or could not be written later."""
+    setting = "flower.register"
+    if not path.parent.is_dir():
+        raise SettingError(setting, str(path), f"there is no folder {path.parent}", "make it, or give another place")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        fix = "give an absolute path in a folder of this user, such as /var/lib/fedfdp"
+        raise SettingError(setting, str(path), f"{path.parent} cannot be written", fix)
+    try:
+        return {str(name): int(count) for name, count in json.loads(path.read_bytes()).items()}
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise SettingError(setting, str(path), error.strerror or str(error), "give another place") from None
+    except (ValueError, AttributeError, TypeError):
+        raise SettingError(setting, str(path), "is no list of nodes", "put back a copy, or remove it") from None
+
+
 @dataclass
 class Accounts:
     """The latest ledger report of every node, from which summary and privacy statement are made."""
@@ -99,12 +118,8 @@ class Accounts:
         if self.waiting is not None and self.waiting.exists():
             asked = json.loads(self.waiting.read_text())
             self.unanswered = {client: _history(history) for client, history in asked.items()}
-        if self.register is not None and self.register.exists():
-            try:
-                self.known = {str(name): int(count) for name, count in json.loads(self.register.read_text()).items()}
-            except (ValueError, AttributeError, TypeError):
-                fix = "put back a copy, or remove it"
-                raise SettingError("flower.register", str(self.register), "is no list of nodes", fix) from None
+        if self.register is not None:
+            self.known = read_register(self.register)
 
     def seen(self, client: str) -> int:
         """The most charges that this coordinator has seen in the node's ledger."""

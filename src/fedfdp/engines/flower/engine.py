@@ -22,7 +22,7 @@ from fedfdp.engines.flower import checks
 from fedfdp.engines.flower.accounts import Accounts
 from fedfdp.engines.flower.evaluation import ReleasedLosses, RemoteEvaluator
 from fedfdp.engines.flower.exchange import NoAnswerError
-from fedfdp.engines.flower.messages import Answer, Question
+from fedfdp.engines.flower.messages import Answer, Question, one_line
 from fedfdp.engines.flower.roster import HELLO_SECONDS, Roster
 from fedfdp.engines.flower.settings import Flower
 from fedfdp.fairness.performance import Performance
@@ -31,8 +31,6 @@ from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.training.protocols import Engine, EngineFacts, Standing
 
 log = logging.getLogger("fedfdp.server")
-
-LONGEST_REASON = 200  # characters of what a node gives as its reason
 
 
 @dataclass
@@ -148,7 +146,7 @@ class FlowerEngine(Engine):
         why: str = "",
     ) -> None:
         """Notes how a node stands after an answer, or after waiting for one in vain."""
-        self.standing[name] = Standing(state, why[:LONGEST_REASON], round + 1)
+        self.standing[name] = Standing(state, one_line(why), round + 1)
         self._heard()
 
     def _heard(self) -> None:
@@ -261,7 +259,7 @@ class FlowerEngine(Engine):
             if (answer.run, answer.round) != (self.arrivals.run, round):
                 raise DataError(f"an answer to round {answer.round + 1} of another question")
             if answer.status not in ("ok", "unable"):
-                refusals[name] = answer.reason[:LONGEST_REASON]
+                refusals[name] = answer.reason
                 self._stands(name, "refused", round, answer.reason)
                 log.warning("%s refused round %s: %s", name, round + 1, answer.reason)
                 return
@@ -278,7 +276,7 @@ class FlowerEngine(Engine):
         except DataError as error:
             self._drop(name, round, str(error), late=isinstance(error, NoAnswerError))
             if isinstance(answer, Answer):  # asked again, it would say the same
-                refusals[name] = str(error)[:LONGEST_REASON]
+                refusals[name] = one_line(str(error))
             return
         self.unable.discard(name)
         refusals.pop(name, None)

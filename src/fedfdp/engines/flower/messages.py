@@ -29,7 +29,7 @@ MESSAGE_TYPE: dict[Kind, str] = {"hello": "query", "train": "train", "evaluate":
 MOST_ROUNDS = 2**31
 MOST_TERMS = 2**20  # characters
 MOST_BYTES = 2**31  # of a question's record
-LONGEST_REASON = 300
+LONGEST_REASON = 300  # characters of what one side gives as its reason
 COULD_NOT = "the node could not answer; its owner finds the reason in its log"
 
 _RUN = re.compile(r"[A-Za-z0-9_-]{0,64}", re.ASCII)
@@ -123,10 +123,17 @@ class Judged:
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks and control characters, and not too long: it may quote what a stranger sent."""
-    kept = "".join(c if c.isprintable() else " " for c in text[: 4 * LONGEST_REASON])
-    line = " ".join(kept.split())
-    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"
+    """The text without line breaks and control characters, and not too long: it may quote what a stranger sent.
+
+    What is too long is cut in the middle: the beginning says what is wrong, the end what to do.
+    """
+    most = 4 * LONGEST_REASON
+    text = text if len(text) <= most else text[: most // 2] + " " + text[-most // 2 :]
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    if len(line) <= LONGEST_REASON:
+        return line
+    end = LONGEST_REASON // 3
+    return line[: LONGEST_REASON - 1 - end] + "…" + line[-end:]
 
 
 def pack(message: Question | Answer) -> RecordDict:

@@ -13,7 +13,7 @@ from fedfdp.core.errors import SettingError, require
 from fedfdp.core.settings import parse, read_toml
 from fedfdp.data.columns import PRIVATE
 from fedfdp.data.schema import Facts
-from fedfdp.engines.flower.settings import loopback
+from fedfdp.engines.flower.settings import host_port, loopback
 from fedfdp.engines.flower.terms import Terms
 from fedfdp.features import FEATURES
 from fedfdp.models import MODELS
@@ -32,7 +32,7 @@ class Policy:
     delta: float = 1e-5  # the δ of that ε
     epsilon_per_period: float | None = None  # of it, the most within one calendar period (UTC); None: no such limit
     period: Every = "year"  # year, quarter or month
-    min_sigma: Annotated[float, ranges.NOISE] = 1.0  # the least effective noise multiplier of a batch
+    min_sigma: Annotated[float, ranges.ALLOWED_NOISE] = 1.0  # the least effective noise multiplier of a batch
     max_q: Annotated[float, ranges.SAMPLING] = 0.1  # the highest sampling rate
     max_steps: Annotated[int, ranges.ALLOWED_STEPS] = 10_000  # batches in a round
     algorithms: tuple[str, ...] = FIXED_PRICE  # methods that may be run, by name or import path
@@ -176,7 +176,9 @@ class NodeConfig:
 
     def __post_init__(self) -> None:
         require(0 < self.width <= 1, "width", self.width, "above 0, at most 1", "1 holds the full model")
-        near = loopback(self.server.rpartition(":")[0])
+        fits = self.threads is None or 1 <= self.threads <= 1024
+        require(fits, "threads", self.threads, "from 1 to 1024", "leave it out for one per core")
+        near = loopback(host_port("server", self.server)[0])
         if self.plain_text and not near:
             raise SettingError("plain_text", True, f"only on this machine, not to {self.server}", "use TLS")
         if not self.plain_text and (self.key is None or self.certificate is None):

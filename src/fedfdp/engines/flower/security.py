@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import ssh
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -88,16 +90,16 @@ def key_bytes(key: ec.EllipticCurvePublicKey) -> bytes:
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
-def read_public_key(path: Path) -> bytes:
+def read_public_key(path: Path, setting: str = "flower.nodes") -> bytes:
     """The public key in a node's file, as Flower compares it."""
     try:
         content = path.read_bytes()
         load = ssh.load_ssh_public_key if content.startswith(b"ecdsa-") else serialization.load_pem_public_key
         key = load(content)
     except (OSError, ValueError) as error:
-        raise SettingError("flower.nodes", str(path), f"no public key: {error}", _KEY_FIX) from None
+        raise SettingError(setting, str(path), f"no public key: {_why(error)}", _KEY_FIX) from None
     if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise SettingError("flower.nodes", str(path), "an elliptic-curve public key is needed", _KEY_FIX)
+        raise SettingError(setting, str(path), "an elliptic-curve public key is needed", _KEY_FIX)
     return key_bytes(key)
 
 
@@ -105,7 +107,7 @@ def read_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
         key = ssh.load_ssh_private_key(path.read_bytes(), None)
     except (OSError, ValueError) as error:
-        raise SettingError("key", str(path), f"no private key: {error}", _KEY_FIX) from None
+        raise SettingError("key", str(path), f"no private key: {_why(error)}", _KEY_FIX) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise SettingError("key", str(path), "an elliptic-curve private key is needed", _KEY_FIX)
     return key
@@ -116,22 +118,63 @@ def fingerprint(public: bytes) -> str:
     return hashlib.sha256(public).hexdigest()[:16]
 
 
-def certificates_in(path: Path) -> list[x509.Certificate]:
+def certificates_in(path: Path, setting: str = "certificate") -> list[x509.Certificate]:
     """All certificates in a file: an authority may stand there beside the one that follows it."""
     try:
         return x509.load_pem_x509_certificates(path.read_bytes())
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "no PEM certificates"
-        raise SettingError("certificate", str(path), why, "it comes from: fedfdp server --make-certificates") from None
+        raise SettingError(setting, str(path), why, "it comes from: fedfdp server --make-certificates") from None
 
 
-def server_key_fits(path: Path, certificate: x509.Certificate) -> bool:
-    """Whether the private key in the file is that of the certificate."""
-    key = serialization.load_pem_private_key(path.read_bytes(), None)
+def server_certificate(files: Certificates) -> x509.Certificate:
+    """The coordinator's own certificate; a SettingError unless its files belong together and it has not ended."""
+    authorities = certificates_in(Path(files.authority), "flower.authority")
+    own, *between = certificates_in(Path(files.certificate), "flower.certificate")
+    if not _leads(own, between, authorities):
+        why = f"not signed by {files.authority}"
+        raise SettingError("flower.certificate", files.certificate, why, "use files that were made together")
     form = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    return key.public_key().public_bytes(*form) == certificate.public_key().public_bytes(*form)
+    if _private_pem(Path(files.key)).public_key().public_bytes(*form) != own.public_key().public_bytes(*form):
+        why = f"not the key of {files.certificate}"
+        raise SettingError("flower.key", files.key, why, "use files that were made together")
+    if (ended := own.not_valid_after_utc) < datetime.datetime.now(datetime.UTC):
+        raise SettingError("flower.certificate", files.certificate, f"it ended on {ended:%Y-%m-%d}", RENEW)
+    return own
 
 
+def _private_pem(path: Path) -> PrivateKeyTypes:
+    try:
+        return serialization.load_pem_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it wants a password
+        why = getattr(error, "strerror", None) or "no private key in PEM without a password"
+        fix = "it comes from: fedfdp server --make-certificates"
+        raise SettingError("flower.key", str(path), why, fix) from None
+
+
+def _leads(own: x509.Certificate, between: list[x509.Certificate], authorities: list[x509.Certificate]) -> bool:
+    """Whether an authority has signed it, or one in between that stands in the same file."""
+    for other in (*between, None):
+        if any(_signed(own, authority) for authority in authorities):
+            return True
+        if other is not None and _signed(own, other):
+            own = other
+    return False
+
+
+def _signed(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+RENEW = "make new ones: fedfdp server --make-certificates FOLDER, and give every node its ca.crt"
 _KEY_FIX = "make a pair with: fedfdp node --make-key PATH"
 
 

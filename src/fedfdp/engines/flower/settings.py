@@ -29,9 +29,7 @@ class Flower:
     """Settings of earlier versions, and what takes their place."""
 
     def __post_init__(self) -> None:
-        host, _, port = self.address.rpartition(":")
-        if not host or not port.isdigit():
-            raise SettingError("flower.address", self.address, "host:port", "for example 0.0.0.0:9092")
+        host, _ = host_port("flower.address", self.address)
         if self.plain_text and not loopback(host):
             raise SettingError("flower.plain_text", True, f"only on this machine, not on {host}", "use TLS")
         if self.unsafe_seeded and not loopback(host):
@@ -40,6 +38,10 @@ class Flower:
         for name in ("deadline", "wait"):
             if not getattr(self, name) > 0:
                 raise SettingError(f"flower.{name}", getattr(self, name), "seconds, more than 0")
+        for name, files in self.nodes.items():
+            if not isinstance(files, str) and not files:
+                fix = "give the file of its public key, or take the node off the list"
+                raise SettingError(f"flower.nodes.{name}", list(files), "a node is known by one key at least", fix)
         most = len(self.nodes) or self.quorum
         if self.quorum is not None and not 1 <= self.quorum <= (most or 1):
             raise SettingError("flower.quorum", self.quorum, f"1 to {most}, the number of nodes")
@@ -67,6 +69,19 @@ class Flower:
     def enough(self) -> int:
         """Uploads without which a round does not count."""
         return self.quorum or len(self.nodes) // 2 + 1
+
+
+def host_port(setting: str, address: str) -> tuple[str, int]:
+    """The host, without the brackets of an IPv6 address, and the port; a SettingError if they are not both there."""
+    host, _, port = address.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    known = bare != host or ":" not in bare  # without brackets nobody can tell where an IPv6 address ends
+    if not bare or not known or any(c.isspace() or c in "/[]" for c in bare):
+        fix = "for example 0.0.0.0:9092, coordinator.example.org:9092 or [::1]:9092"
+        raise SettingError(setting, address, "host:port", fix)
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535):
+        raise SettingError(setting, address, "host:port, with a port from 1 to 65535", "9092 is usual")
+    return bare, int(port)
 
 
 def loopback(host: str) -> bool:

@@ -33,8 +33,8 @@ from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 
 from fedfdp.core.errors import RunError, SettingError
-from fedfdp.engines.flower.security import Certificates, read_public_key
-from fedfdp.engines.flower.settings import Flower
+from fedfdp.engines.flower.security import Certificates, read_public_key, server_certificate
+from fedfdp.engines.flower.settings import Flower, host_port
 
 REQUEST_BYTES = 16 * 2**20  # Flower cuts arrays into pieces of 5 MiB
 TASK_BEAT = 10.0  # seconds
@@ -137,27 +137,32 @@ class SuperLink:
 @contextmanager
 def listening(settings: Flower) -> Iterator[SuperLink]:
     """The coordinator's SuperLink, as its settings say: TLS and registered keys, or plain text on this machine."""
-    host, _, port = settings.address.rpartition(":")
+    host, port = host_port("flower.address", settings.address)
     if settings.plain_text:
-        with serving(host, int(port), certificates=None, keys={}) as link:
+        with serving(host, port, certificates=None, keys={}) as link:
             yield link
         return
+    certificates = certificates_of(settings)
+    server_certificate(certificates)
+    with serving(host, port, certificates=certificates, keys=registered(settings)) as link:
+        yield link
+
+
+def certificates_of(settings: Flower) -> Certificates:
+    """The files of TLS, all of which have to be set."""
     for name in ("authority", "certificate", "key"):
         if getattr(settings, name) is None:
             raise SettingError(f"flower.{name}", None, "needed for TLS", "make one: fedfdp server --make-certificates")
-    certificates = Certificates(str(settings.authority), str(settings.certificate), str(settings.key))
-    keys = registered(settings)
-    with serving(host.strip("[]"), int(port), certificates=certificates, keys=keys) as link:
-        yield link
+    return Certificates(str(settings.authority), str(settings.certificate), str(settings.key))
 
 
 def registered(settings: Flower) -> dict[bytes, str]:
     """Who is let in: the node of each public key, in the order of the nodes."""
-    revoked = {read_public_key(Path(path)): path for path in settings.revoked}
+    revoked = {read_public_key(Path(path), "flower.revoked"): path for path in settings.revoked}
     found: dict[bytes, str] = {}
     for name, paths in settings.keys().items():
         for path in paths:
-            key = read_public_key(path)
+            key = read_public_key(path, f"flower.nodes.{name}")
             if key in revoked:
                 allowed = f"this key is revoked ({revoked[key]})"
                 raise SettingError(f"flower.nodes.{name}", str(path), allowed, "list the node's new key instead")

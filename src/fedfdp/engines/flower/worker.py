@@ -44,7 +44,7 @@ from fedfdp.core.errors import RunError
 from fedfdp.engines.flower.messages import reply_to
 from fedfdp.engines.flower.node import Node
 from fedfdp.engines.flower.policy import NodeConfig
-from fedfdp.engines.flower.security import key_bytes, new_key, read_private_key
+from fedfdp.engines.flower.security import certificates_in, key_bytes, new_key, read_private_key
 
 log = logging.getLogger("fedfdp.node")
 
@@ -130,6 +130,8 @@ def serve(node: Node, *, poll: float = 0.5, parent: int | None = None, leave: th
     public = private.public_key()
     interceptors = [RuntimeVersionHttpInterceptor(component_name="SuperNode"), NodeAuthHttpInterceptor(private, public)]
     authority = None if config.plain_text else str(Path(config.certificate or ""))
+    if authority is not None:
+        certificates_in(Path(authority))  # read for its errors: what reads it below names neither setting nor path
     with FleetHttpClient.from_server_address(config.server, config.plain_text, authority, interceptors) as client:
         while True:
             try:
