@@ -85,9 +85,9 @@ def check_folder(path: Path, resume: bool) -> None:
 
 
 def _open(path: Path, resume: bool, config: Mapping[str, object], identity: Mapping[str, str]) -> RunFolder:
-    check_folder(path, resume)
     if not resume:
         return RunFolder.create(path, config, identity)
     folder = RunFolder.find(path)
-    folder.check_identity(identity)
+    folder.check_identity(identity)  # that it is another run's says more than that it is finished
+    check_folder(path, resume)
     return folder
