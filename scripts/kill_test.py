@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -164,7 +165,10 @@ class Trials:
                     assert child.end() == 0, "a killed run did not go on"
                     break
                 self.interrupt(child, folder)
-            assert outcome(folder) == self.whole, f"{folder.name} was resumed and ended with other bits"
+            found = outcome(folder)
+            if other := [name for name, expected in self.whole.items() if found[name] != expected]:
+                kept = shutil.copytree(self.parent, tempfile.mkdtemp(prefix="kill-test-"), dirs_exist_ok=True)
+                raise AssertionError(f"{folder.name} was resumed and ended with another {', '.join(other)}; see {kept}")
 
     def interrupt(self, child: Child, folder: Path) -> None:
         """A kill while the run is at work, and a look at what it left."""
