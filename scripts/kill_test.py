@@ -126,12 +126,14 @@ def check(folder: Path) -> int:
 
 
 def outcome(folder: Path) -> dict[str, object]:
-    """All that an undisturbed run leaves behind, but for the time it took."""
-    summary = json.loads((folder / "summary.json").read_text())
-    timed = ("seconds", "evaluation_share")
-    files = {name: (folder / name).read_bytes() for name in ("model.safetensors", "metrics.jsonl", "ledger.jsonl")}
-    statement = (folder / "privacy.json").read_bytes()
-    return {**files, "privacy": statement, "summary": {k: v for k, v in summary.items() if k not in timed}}
+    """All that an undisturbed run leaves behind, but for the time it took and the day on which it ended."""
+    found: dict[str, object] = {
+        name: (folder / name).read_bytes() for name in ("model.safetensors", "metrics.jsonl", "ledger.jsonl")
+    }
+    for name in ("privacy.json", "summary.json"):
+        held = json.loads((folder / name).read_text())
+        found[name] = {k: v for k, v in held.items() if k not in ("date", "seconds", "evaluation_share")}
+    return found
 
 
 class Trials:

@@ -1,5 +1,6 @@
 """SIGKILL at random instants of a run; the script with all of them is scripts/kill_test.py."""
 
+import json
 import subprocess
 import sys
 import time
@@ -60,3 +61,14 @@ def test_the_check_notices_a_missing_charge(tmp_path):
     ledger.write_text("".join(lines[:-8]))
     with pytest.raises(Exception, match=r"ledger|truncat"):
         kill_test.check(tmp_path / "run")
+
+
+def test_a_run_that_ends_on_another_day_is_the_same_run(tmp_path):
+    """A statement has the day on which it was written: the script once ran past midnight and took that for a fault."""
+    kill_test.run(tmp_path / "run", resume=False)
+    before, page = kill_test.outcome(tmp_path / "run"), tmp_path / "run" / "privacy.json"
+    stated = json.loads(page.read_text())
+    page.write_text(json.dumps({**stated, "date": "2020-01-01"}))
+    assert kill_test.outcome(tmp_path / "run") == before
+    page.write_text(json.dumps({**stated, "epsilon": stated["epsilon"] / 2}))
+    assert kill_test.outcome(tmp_path / "run") != before
