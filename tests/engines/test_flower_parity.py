@@ -88,15 +88,15 @@ def test_only_what_is_trained_crosses_the_wire(deployment):
 
 def test_a_node_with_another_frozen_part_refuses(deployment, monkeypatch):
     from fedfdp.core.errors import RunError
-    from fedfdp.engines.flower import node as nodes
+    from fedfdp.engines.flower import agreed
 
     across = deployment("model.name=mlp", 'model.trainable=["3"]')
-    real = nodes.build_model
+    real = agreed.build_model
 
     def other(*arguments, **options):
         return real(*arguments, **{**options, "seed": options["seed"] + 1})
 
-    monkeypatch.setattr(nodes, "build_model", other)
+    monkeypatch.setattr(agreed, "build_model", other)
     with pytest.raises(RunError, match="its frozen part is not the coordinator's"):
         across.run()
     everything = deployment("model.name=mlp")  # with nothing frozen, where a node started from does not matter

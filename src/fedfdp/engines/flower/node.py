@@ -8,37 +8,29 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import safetensors.torch
 from torch import nn
 
 from fedfdp.algorithms.base import Algorithm, Broadcast
-from fedfdp.algorithms.parts import Parts, in_parts
 from fedfdp.core import files, records
 from fedfdp.core.errors import BudgetError, DataError, RunError, SettingError
 from fedfdp.core.records import Weights
-from fedfdp.core.settings import parse
 from fedfdp.core.trees import is_plain
 from fedfdp.data import Federation
 from fedfdp.engines.flower import checks, memory
+from fedfdp.engines.flower.agreed import Agreed, agreed
 from fedfdp.engines.flower.book import LEDGER, open_book
 from fedfdp.engines.flower.holding import Holding
 from fedfdp.engines.flower.judging import Evaluations, check_apart
 from fedfdp.engines.flower.messages import COULD_NOT, Answer, Hello, Judge, Question, Status
 from fedfdp.engines.flower.policy import NodeConfig, RefusalError
 from fedfdp.engines.flower.sides import Sides
-from fedfdp.engines.flower.terms import Terms, build_model, check_size, frozen_digest, learner_of, try_out
 from fedfdp.engines.flower.witness import Witness
-from fedfdp.engines.local import LocalEngine
-from fedfdp.features import whole as with_features
 from fedfdp.features.mapped import mapped
-from fedfdp.models import Model
 from fedfdp.models.pretrained import PREFIX, check_words, outline
 from fedfdp.privacy.ledger.periods import Today, utc_today
-from fedfdp.privacy.noise.randomness import Seeded
-from fedfdp.privacy.noise.secure import Secure
 
 log = logging.getLogger("fedfdp.node")
 
@@ -46,14 +38,6 @@ STOPPED, OWN_MODEL = "stopped", "model.safetensors"
 
 # Errors whose text may be sent while no record was read: it depends on the question and on what is public.
 _SAYABLE = (RefusalError, SettingError, DataError, BudgetError)
-
-
-@dataclass(frozen=True)
-class _Agreed:
-    """Terms that the policy allowed, ready to compute with."""
-
-    engine: LocalEngine
-    template: Weights
 
 
 class Node(AbstractContextManager["Node"]):
@@ -86,7 +70,7 @@ class Node(AbstractContextManager["Node"]):
         self.stopped = (self.folder / STOPPED).exists()
         if self.stopped:
             log.warning("%s refuses rounds: read %s, and delete it", self.name, self.folder / STOPPED)
-        self._agreed: dict[str, _Agreed] = {}
+        self._agreed: dict[str, Agreed] = {}
 
     def _divided(self, held: Holding) -> Federation:
         """The records, each for training or for the test as ever before. It is on the disk before a question comes."""
@@ -189,40 +173,10 @@ class Node(AbstractContextManager["Node"]):
         )
         return records.to_bytes(said)
 
-    def _agree(self, text: str) -> _Agreed:
+    def _agree(self, text: str) -> Agreed:
         if text not in self._agreed:
-            terms = Terms.read(text)
-            self.policy.check_names(terms)
-            method, privacy, whole = terms.method(), terms.dpsgd(), self.federation
-            method.check_privacy(privacy)
-            wanted, front = parse(Model, terms.model, "model"), terms.front()
-            width = (wanted.widths or {}).get(self.name, 1.0)
-            if width > self.config.width:
-                raise RefusalError(f"width = {self.config.width:g} is what this node can hold; asked for {width:g}")
-            differ = wanted.own is not None or wanted.widths is not None
-            method = in_parts(method, wanted.own or ()) if differ else method
-            check_size(terms.model, whole, front, most=self.policy.max_weights, width=width)
-            model = build_model(terms.model, whole, front, seed=terms.start, width=width)
-            if terms.frozen and terms.frozen != frozen_digest(with_features(front, model)):
-                fix = "both sides must have the same file of it and the same version of torch"
-                raise SettingError("model", terms.model.get("name"), "its frozen part is not the coordinator's", fix)
-            learner = learner_of(model, whole, front, in_parts=differ, output=wanted.output)
-            if isinstance(method, Parts):
-                method.check(learner.initial())  # a round in which nothing is shared would cost ε all the same
-            if privacy is not None:
-                try_out(learner, privacy, whole, front)
-            inner = whole if front is None else self._mapped(front)
-            engine = LocalEngine(
-                inner,
-                learner,
-                method,
-                privacy=privacy,
-                randomness=Secure() if terms.seed is None else Seeded(terms.seed),
-                book=None if privacy is None else self.book,
-                fused=False,
-            )
-            template = method.shared(learner.initial()) if isinstance(method, Parts) else learner.initial()
-            self._agreed = {text: _Agreed(engine, template)}  # of the latest run only
+            found = agreed(text, self.config, self.federation, mapped=self._mapped, book=self.book)
+            self._agreed = {text: found}  # of the latest run only
         return self._agreed[text]
 
     def _mapped(self, front: nn.Module) -> Federation:
@@ -241,7 +195,7 @@ class Node(AbstractContextManager["Node"]):
             self._stop(f"{what}: {type(error).__name__}")
             raise RefusalError(COULD_NOT) from None
 
-    def _prepare_training(self, question: Question, agreed: _Agreed) -> Callable[[], Answer]:
+    def _prepare_training(self, question: Question, agreed: Agreed) -> Callable[[], Answer]:
         engine, method = agreed.engine, agreed.engine.algorithm
         broadcast = checks.read(method.Message, question.record, agreed.template)
         if broadcast.round != question.round:
@@ -265,7 +219,7 @@ class Node(AbstractContextManager["Node"]):
         return known, records.from_bytes(method.Memory, known.memory) if known.memory else method.memory()
 
     def _train(
-        self, question: Question, agreed: _Agreed, broadcast: Broadcast, before: object, key: tuple[str, str]
+        self, question: Question, agreed: Agreed, broadcast: Broadcast, before: object, key: tuple[str, str]
     ) -> Answer:
         self.ledger.run = f"{question.run} {agreed.engine.algorithm.name}"
         uploaded = list(agreed.engine.round(broadcast, {self.name: before}))
@@ -290,7 +244,7 @@ class Node(AbstractContextManager["Node"]):
         log.info("round %s: uploaded, ε = %.4f used up so far", question.round, self.ledger.epsilon_so_far())
         return self._reply(question, record)
 
-    def _keep_own(self, agreed: _Agreed, weights: Weights, after: object) -> None:
+    def _keep_own(self, agreed: Agreed, weights: Weights, after: object) -> None:
         """Writes the holder's own model, which no message holds, for its use by `fedfdp predict`."""
         method = agreed.engine.algorithm
         if method.personal:
@@ -302,7 +256,7 @@ class Node(AbstractContextManager["Node"]):
         log.warning("round %s: %s", question.round, reason)
         return self._reply(question, status="unable", reason=reason)
 
-    def _prepare_judging(self, question: Question, agreed: _Agreed) -> Callable[[], Answer]:
+    def _prepare_judging(self, question: Question, agreed: Agreed) -> Callable[[], Answer]:
         asked = checks.read(Judge, question.record, agreed.template)
         self.evaluations.check()
 
