@@ -191,7 +191,10 @@ def _understood(said: Mapping[str, object]) -> bool:
 
 
 def reply_to(message: Message, answer: Callable[[Question], Answer]) -> Message:
-    """The answer to a question as it came over the network; one that cannot be read is refused like any other."""
+    """The answer to a question as it came over the network; one that cannot be read is refused like any other.
+
+    Whatever fails in `answer` is for the node's owner alone: a stock Flower runtime sends the text of an exception on.
+    """
     try:
         question = unpack(Question, message.content, limit=MOST_BYTES)
     except DataError as error:
@@ -200,5 +203,9 @@ def reply_to(message: Message, answer: Callable[[Question], Answer]) -> Message:
         log.exception("a message that cannot be read")
         said = Answer("refused", "", -1, reason=COULD_NOT)
     else:
-        said = answer(question)
+        try:
+            said = answer(question)
+        except Exception:
+            log.exception("failed before an answer to %s, round %s", question.kind, question.round)
+            said = Answer("refused", question.run, question.round, reason=COULD_NOT)
     return Message(pack(said), reply_to=message)
