@@ -161,8 +161,15 @@ class Accounts:
     def keep(self) -> None:
         """Writes the register, before anything is done with the answers."""
         if self.register is not None:
-            files.write_whole(self.register, json.dumps(self.known, indent=1).encode())
+            self._keep_register(self.register)
         self._keep_waiting()
+
+    def _keep_register(self, path: Path) -> None:
+        """Adds what this run saw. Other runs write the same file: it is read again, and nothing of theirs is lost."""
+        with files.locked(path.with_name(f"{path.name}.lock"), wait=True):
+            kept = read_register(path)
+            kept.update({client: max(self.known[client], kept.get(client, 0)) for client in self.spent})
+            files.write_whole(path, json.dumps(kept, indent=1).encode())
 
     def _keep_waiting(self) -> None:
         if self.waiting is not None:
