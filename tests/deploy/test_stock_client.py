@@ -1,4 +1,4 @@
-"""The ClientApp for a stock SuperNode, called as its process calls it: whatever fails, no text of an error leaves it."""
+"""The ClientApp for a stock SuperNode, called as its process calls it: no text of an error leaves it."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Second copies that an owner vouches for, after real rounds of a node: of many batches each, and one answer too old."""
+"""Second copies that an owner vouches for, after real rounds of a node: of many batches, and one answer too old."""
 
 import numpy as np
 import pytest

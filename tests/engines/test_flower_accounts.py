@@ -71,7 +71,7 @@ def test_where_both_are_the_same_there_is_nothing_to_remark(deployment, tmp_path
 
 def test_a_filter_for_a_larger_delta_says_nothing_at_the_runs(deployment):
     dep = deployment(*FEDAVG, policy=replace(FILTER, delta=1e-3), unsafe_seeded=False)
-    with pytest.raises(RunError, match=r"policy.delta does not allow delta = 1e-05: this ledger is a filter for 0.001"):
+    with pytest.raises(RunError, match=r"its ledger is a filter for delta = 0.001, the run's is 1e-05"):
         dep.run()
     assert all(list(node.ledger.entries()) == [] for node in dep.nodes.values())
 

@@ -250,6 +250,9 @@ def parse_spent(text: str, own: str) -> Spent:
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
         raise DataError(f"malformed ledger report: {error}") from None
     known = [*(name for name, by in ACCOUNTANTS.items() if not by.unsound), own]
+    if isinstance(accountant, str) and ":" in accountant and accountant != own:
+        fix = f"set privacy.accountant to the same, or ask its owner for a node with {', '.join(known[:-1])}"
+        raise DataError(f"a ledger with an impossible rule for this run: {accountant:.60}, the run's is {own}; {fix}")
     if accountant not in known or not (0 < budget < math.inf and 0 < delta < 1):
         raise DataError(f"a ledger with an impossible rule: {accountant!r:.40}, {budget}, {delta}")
     return Spent(history, accountant, budget, delta)

@@ -151,6 +151,10 @@ class Node(AbstractContextManager["Node"]):
         if question.seen > self.book.charged():
             shown = f"{question.seen} charges of this node were seen, its ledger shows {self.book.charged()}"
             raise RefusalError(f"{shown}: an older copy? Its owner declares it: fedfdp node restored")
+        if question.records not in (0, self.data.size):  # the upload would be dropped, and paid for
+            raise RefusalError(
+                f"it has {self.data.size} records now, {question.records} were declared; ask it hello again"
+            )
         agreed = self._agree(question.terms)
         if question.kind == "evaluate":
             return self._prepare_judging(question, agreed)
