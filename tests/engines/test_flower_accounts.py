@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from threading import Thread
 
 import pytest
 
@@ -74,7 +75,7 @@ def test_where_both_are_the_same_there_is_nothing_to_remark(deployment, tmp_path
 
 def test_a_filter_for_a_larger_delta_says_nothing_at_the_runs(deployment):
     dep = deployment(*FEDAVG, policy=replace(FILTER, delta=1e-3), unsafe_seeded=False)
-    with pytest.raises(RunError, match=r"policy.delta does not allow delta = 1e-05: this ledger is a filter for 0.001"):
+    with pytest.raises(RunError, match=r"its ledger is a filter for delta = 0.001, the run's is 1e-05"):
         dep.run()
     assert all(list(node.ledger.entries()) == [] for node in dep.nodes.values())
 
@@ -194,3 +195,48 @@ def test_the_rest_of_a_plan_is_cut_to_a_nodes_budget_only_where_that_holds_at_th
     whole = epsilon(repeat(step, planned), 1e-6)
     assert whole > 1.5
     assert made.epsilon == pytest.approx(0.9 if capped else whole, rel=1e-9)
+
+
+def seen_by(book, count):
+    """A run that sees its nodes' ledgers grow, and keeps that after every round."""
+    for charges in range(1, count + 1):
+        for node in book.budgets:
+            said = {"history": [[0.1, 2.0, charges]], "accountant": "pld", "budget": 8.0, "delta": 1e-5}
+            book.report(node, json.dumps(said))
+        book.keep()
+
+
+def test_runs_that_share_a_register_erase_nothing_of_each_other(tmp_path):
+    path = tmp_path / "nodes.json"
+    one = accounts.Accounts(1e-5, "pld", {"north": 8.0}, register=path)
+    other = accounts.Accounts(1e-5, "pld", {"south": 8.0, "north": 8.0}, register=path)
+    said = lambda n: json.dumps({**SPENT, "history": [[0.1, 2.0, n]], "accountant": "pld"})  # noqa: E731
+    one.report("north", said(50))
+    one.keep()
+    other.report("south", said(30))
+    other.report("north", said(40))  # an answer of before
+    other.keep()
+    assert accounts.read_register(path) == {"north": 50, "south": 30}
+    one.keep()
+    assert accounts.read_register(path) == {"north": 50, "south": 30}
+
+
+def test_many_runs_at_once_keep_one_register(tmp_path):
+    path = tmp_path / "nodes.json"
+    nodes = [{f"node-{run}": 8.0, "shared": 8.0} for run in range(4)]
+    books = [accounts.Accounts(1e-5, "pld", budgets, register=path) for budgets in nodes]
+    runs = [Thread(target=seen_by, args=(book, 20 + run)) for run, book in enumerate(books)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert accounts.read_register(path) == {**{f"node-{run}": 20 + run for run in range(4)}, "shared": 23}
+
+
+def test_what_is_taken_out_of_the_register_by_hand_stays_out(tmp_path):
+    path = tmp_path / "nodes.json"
+    path.write_text('{"gone": 9, "north": 3}')
+    book = accounts.Accounts(1e-5, "pld", {"north": 8.0}, register=path)
+    path.write_text('{"north": 3}')  # its owner began a new ledger
+    book.keep()
+    assert accounts.read_register(path) == {"north": 3}

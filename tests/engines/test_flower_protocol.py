@@ -48,7 +48,7 @@ def test_a_node_says_to_a_coordinator_of_0_1_0_why_not(kind, deployment):
 
 @pytest.mark.parametrize("kind", ["hello", "train", "evaluate"])
 def test_a_coordinator_says_of_a_node_of_0_1_0_why_not(kind):
-    with pytest.raises(DataError, match=r"protocol 1 \(fedfdp 0.1.0\), this one takes 2 to 2 .*; upgrade fedfdp there"):
+    with pytest.raises(DataError, match=r"protocol 1 \(fedfdp 0.1.0\), this one takes 2 to 3 .*; upgrade fedfdp there"):
         unpack(Answer, stored(f"answer_{kind}"), limit=10**6)
 
 
@@ -77,8 +77,8 @@ def test_our_own_and_the_next_version_that_takes_ours(message):
 
 
 def test_a_later_version_that_does_not_take_ours():
-    with pytest.raises(DataError, match=r"no protocol before 3 \(fedfdp 9.9.9\).* speaks 2 .*upgrade fedfdp here"):
-        unpack(Question, other(QUESTION, version=4, oldest=3), limit=100)
+    with pytest.raises(DataError, match=r"no protocol before 4 \(fedfdp 9.9.9\).* speaks 3 .*upgrade fedfdp here"):
+        unpack(Question, other(QUESTION, version=5, oldest=4), limit=100)
 
 
 @pytest.mark.parametrize(
@@ -102,3 +102,18 @@ def test_an_impossible_protocol_is_refused(protocol):
 def test_a_field_too_many_of_our_own_version_is_refused():
     with pytest.raises(DataError, match="not a valid Question"):
         unpack(Question, other(QUESTION, later="new"), limit=100)
+
+
+def test_a_question_of_protocol_2_says_nothing_of_records(deployment):
+    node = next(iter(deployment().nodes.values()))
+    content = other(QUESTION, version=2, oldest=2, release="0.2.0")
+    content["fedfdp"] = ConfigRecord({k: v for k, v in content["fedfdp"].items() if k != "records"})
+    assert unpack(Question, content, limit=100) == QUESTION
+    assert "declared" not in node.answer(unpack(Question, content, limit=100)).reason
+    del content["fedfdp"]["seen"]  # protocol 2 had it
+    with pytest.raises(DataError, match="not a valid Question"):
+        unpack(Question, content, limit=100)
+    ours = pack(QUESTION)
+    ours["fedfdp"] = ConfigRecord({k: v for k, v in ours["fedfdp"].items() if k != "records"})
+    with pytest.raises(DataError, match="not a valid Question"):
+        unpack(Question, ours, limit=100)

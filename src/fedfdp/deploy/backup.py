@@ -112,15 +112,25 @@ def _check_vouched(witness: Witness, name: str) -> None:
     if whose != name:
         raise SettingError("--by-witness", str(witness.path), f"the copy of {whose!r}, not of {name!r}", fix)
     folder, content = witness.ledger.parent, witness.ledger.read_bytes() if witness.ledger.is_file() else b""
-    # Damaged lines count too, and what was cut from the ledger, by its head or by the last answer.
-    shown = max(content.count(b"\n"), announced(witness.ledger) + 1, memory.load(folder).charged + 1)
+    # Damaged lines count too, and what was cut from the ledger, by its head.
+    shown = max(content.count(b"\n"), announced(witness.ledger) + 1)
     if len(known) < shown - 1:  # one that only the ledger has was never answered
         allowed = f"it has {len(known) - 1} charges, the folder {shown - 1}: it is older"
+        raise SettingError("--by-witness", str(witness.path), allowed, fix)
+    # A charge is of one batch or of many. The copy had all of them before the memory of an answer was written.
+    batches, answered = _batches(known[1:]), memory.load(folder).charged
+    if batches < answered:
+        allowed = f"it has charges of {batches} batches, the last answer was sent after {answered}: it is older"
         raise SettingError("--by-witness", str(witness.path), allowed, fix)
     sound, damaged = sound_lines(content)
     if damaged and sound[: len(known)] != known[: len(sound)]:
         allowed = "it is no copy of the part of the ledger that can be read"
         raise SettingError("--by-witness", str(witness.path), allowed, fix)
+
+
+def _batches(lines: list[bytes]) -> int:
+    """How many batches these charges are of, as `LedgerBook.charged` counts them."""
+    return sum(event.count for line in lines for event in entry_of(json.loads(line)).events)
 
 
 def _set_aside_damaged(ledger: Path) -> None:

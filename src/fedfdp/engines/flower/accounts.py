@@ -167,8 +167,15 @@ class Accounts:
     def keep(self) -> None:
         """Writes the register, before anything is done with the answers."""
         if self.register is not None:
-            files.write_whole(self.register, json.dumps(self.known, indent=1).encode())
+            self._keep_register(self.register)
         self._keep_waiting()
+
+    def _keep_register(self, path: Path) -> None:
+        """Adds what this run saw. Other runs write the same file: it is read again, and nothing of theirs is lost."""
+        with files.locked(path.with_name(f"{path.name}.lock"), wait=True):
+            kept = read_register(path)
+            kept.update({client: max(self.known[client], kept.get(client, 0)) for client in self.spent})
+            files.write_whole(path, json.dumps(kept, indent=1).encode())
 
     def _keep_waiting(self) -> None:
         if self.waiting is not None:
@@ -249,6 +256,9 @@ def parse_spent(text: str, own: str) -> Spent:
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
         raise DataError(f"malformed ledger report: {error}") from None
     known = [*(name for name, by in ACCOUNTANTS.items() if not by.unsound), own]
+    if isinstance(accountant, str) and ":" in accountant and accountant != own:
+        fix = f"set privacy.accountant to the same, or ask its owner for a node with {', '.join(known[:-1])}"
+        raise DataError(f"a ledger with an impossible rule for this run: {accountant:.60}, the run's is {own}; {fix}")
     if accountant not in known or not (0 < budget < math.inf and 0 < delta < 1):
         raise DataError(f"a ledger with an impossible rule: {accountant!r:.40}, {budget}, {delta}")
     return Spent(history, accountant, budget, delta)

@@ -98,6 +98,8 @@ class FlowerEngine(Engine):
         self.roster, self.algorithm, self.template, self.privacy = roster, algorithm, template, privacy
         self.terms, self.settings, self.arrivals, self.accounts = terms, settings, arrivals, accounts
         self.unable: set[str] = set()
+        self.rejected: set[str] = set()  # whose reports of their ledgers cannot be taken
+        self._hear_hellos()
         self.quorum = settings.enough
         self.standing: dict[str, Standing] = {name: self._standing_at_first(name) for name in roster.names}
         self.losses = ReleasedLosses(algorithm, privacy)
@@ -112,7 +114,6 @@ class FlowerEngine(Engine):
             fit=self.fit,
         )
         self.limit = checks.most_bytes(algorithm.Reply, template)
-        self._hear_hellos()
 
     def round(
         self,
@@ -134,7 +135,7 @@ class FlowerEngine(Engine):
             yield uploads[name], self.algorithm.memory()
 
     def _standing_at_first(self, name: str) -> Standing:
-        if name in self.roster.hellos:
+        if name in self.roster.hellos and name not in self.rejected:
             return Standing("here")
         return Standing("missing", self.roster.refused.get(name, "it has not come yet"))
 
@@ -173,9 +174,14 @@ class FlowerEngine(Engine):
         return None if self.accounts is None else self.accounts.with_more(self.roster.names, more)
 
     def _hear_hellos(self) -> None:
-        """Notes what nodes said of their ledgers when they came; what is wrong with it is told once they are asked."""
+        """Notes what nodes said of their ledgers. Who would pay for what is dropped is asked hello, and no round."""
         for name in list(self.roster.spent):
-            self._reported(name, self.roster.spent.pop(name))
+            if wrong := self._reported(name, self.roster.spent.pop(name)):
+                self.rejected.add(name)
+                self.roster.turn_away(name, str(wrong))
+            else:
+                self.rejected.discard(name)
+                self.roster.refused.pop(name, None)
 
     def _reported(self, name: str, spent: str) -> DataError | None:
         """Notes what a node says it has spent; returns what is wrong with that."""
@@ -212,6 +218,7 @@ class FlowerEngine(Engine):
             ask = self.roster.exchange.ask(questions, deadline=self.settings.deadline, limit=self.limit)
             for node, answer in ask:
                 self._receive(by_id[node], broadcast.round, answer, uploads, refusals)
+            self.roster.again.update(refusals)  # the reason may be that it has other records than it declared
             if len(uploads) >= self._needed(wanted):
                 return uploads
             if len(set(wanted) - set(refusals) - self.unable) < self._needed(wanted):
@@ -227,13 +234,16 @@ class FlowerEngine(Engine):
         while True:
             self.roster.refresh()
             self._hear_hellos()
-            found = [n for n in self.roster.exchange.names_present(names) if n in self.roster.hellos]
+            found = self.roster.ready(names)
             for name in set(names) - set(found):
                 if self.standing[name].state in ("here", "asked", "missing"):
                     why = self.roster.refused.get(name, "it is not connected")
                     self.standing[name] = replace(self.standing[name], state="missing", why=why)
             if len(set(found) - self.unable) >= least:
                 return found
+            if len(set(names) - self.unable - self.rejected) < least:  # no use to wait: they are here
+                reasons = "; ".join(f"{name}: {self.roster.refused[name]}" for name in sorted(self.rejected))
+                raise RunError(f"flower.quorum: too few nodes can take part ({reasons}); agree with the nodes' owners")
             self._heard()
             if time.monotonic() > end:
                 gone = ", ".join(sorted(set(names) - set(found)))
@@ -246,7 +256,8 @@ class FlowerEngine(Engine):
     def _question(self, name: str, round: int, record: bytes) -> Question:
         last = self.arrivals.last(name, round)
         seen = self.accounts.seen(name) if self.accounts is not None else 0
-        return Question("train", self.arrivals.run, self.terms, round, last, record, seen)
+        declared = self.roster.hellos[name].records
+        return Question("train", self.arrivals.run, self.terms, round, last, record, seen, declared)
 
     def _receive(
         self, name: str, round: int, answer: Answer | DataError, uploads: dict[str, Upload], refusals: dict[str, str]

@@ -36,8 +36,9 @@ _RUN = re.compile(r"[A-Za-z0-9_-]{0,64}", re.ASCII)
 _STYPE = "fedfdp.record"
 M = TypeVar("M", "Question", "Answer")
 
-VERSION = 2
+VERSION = 3  # 3: a question says how many records its node declared
 OLDEST = 2  # 1: its reports of a ledger do not say which ε the ledger claims, so no run could state one
+_LATER = {"records": 0}  # fields that came after OLDEST, and what a sender means that does not know them
 _PROTOCOL = "protocol"
 _FIRST = "0.1.0"  # the release that spoke protocol 1
 
@@ -53,6 +54,7 @@ class Question:
     last: int = -1  # the latest round in which this node's upload was used
     record: bytes = b""
     seen: int = 0  # the most charges that this coordinator has seen in the node's ledger, in all its runs
+    records: int = 0  # how many the node declared when it said hello; 0: not said
 
     def __post_init__(self) -> None:
         """Refuses what is wrong at first sight."""
@@ -66,6 +68,8 @@ class Question:
             raise DataError(f"round {self.last!s:.40} cannot be the one used last before round {self.round}")
         if not 0 <= self.seen < 2**62:
             raise DataError(f"{self.seen!s:.40} charges cannot have been seen")
+        if not 0 <= self.records < 2**62:
+            raise DataError(f"{self.records!s:.40} records cannot have been declared")
         if len(self.terms) > MOST_TERMS:
             raise DataError(f"terms of {len(self.terms):,} characters, where {MOST_TERMS:,} are allowed")
 
@@ -150,12 +154,14 @@ def pack(message: Question | Answer) -> RecordDict:
 def unpack(kind: type[M], content: RecordDict, *, limit: int) -> M:
     """The message in `content`, if it is one, its sender speaks as we do, and its record has at most `limit` bytes."""
     try:
-        values, newer = dict(content["fedfdp"]), _understood(content.config_records.get(_PROTOCOL, {}))
+        values, spoken = dict(content["fedfdp"]), _understood(content.config_records.get(_PROTOCOL, {}))
         arrays = content.array_records.get("record")
         array = arrays["record"] if arrays is not None else None
         known = {f.name: f.type for f in dataclasses.fields(kind) if f.name != "record"}
-        if newer:
+        if spoken > VERSION:
             values = {name: value for name, value in values.items() if name in known}
+        if spoken < VERSION:
+            values = {**{name: value for name, value in _LATER.items() if name in known}, **values}
         if set(values) != set(known):
             raise ValueError(f"fields {sorted(values)}")
         for name, type_ in known.items():
@@ -171,8 +177,8 @@ def unpack(kind: type[M], content: RecordDict, *, limit: int) -> M:
     return kind(**values, record=data)
 
 
-def _understood(said: Mapping[str, object]) -> bool:
-    """Whether the sender speaks a newer protocol than we do; a DataError says which side is too old for the other."""
+def _understood(said: Mapping[str, object]) -> int:
+    """The protocol that the sender speaks; a DataError says which side is too old for the other."""
     version, oldest, release = said.get("version", 1), said.get("oldest", 1), said.get("release", _FIRST)
     if not (type(version) is type(oldest) is int and isinstance(release, str) and 1 <= oldest <= version < 2**31):
         raise DataError("a message of an impossible protocol")
@@ -187,11 +193,14 @@ def _understood(said: Mapping[str, object]) -> bool:
             f"the other side takes no protocol before {oldest} (fedfdp {one_line(release)[:20]}), this one speaks "
             f"{VERSION} (fedfdp {ours}); upgrade fedfdp here"
         )
-    return version > VERSION
+    return version
 
 
 def reply_to(message: Message, answer: Callable[[Question], Answer]) -> Message:
-    """The answer to a question as it came over the network; one that cannot be read is refused like any other."""
+    """The answer to a question as it came over the network; one that cannot be read is refused like any other.
+
+    Whatever fails in `answer` is for the node's owner alone: a stock Flower runtime sends the text of an exception on.
+    """
     try:
         question = unpack(Question, message.content, limit=MOST_BYTES)
     except DataError as error:
@@ -200,5 +209,9 @@ def reply_to(message: Message, answer: Callable[[Question], Answer]) -> Message:
         log.exception("a message that cannot be read")
         said = Answer("refused", "", -1, reason=COULD_NOT)
     else:
-        said = answer(question)
+        try:
+            said = answer(question)
+        except Exception:
+            log.exception("failed before an answer to %s, round %s", question.kind, question.round)
+            said = Answer("refused", question.run, question.round, reason=COULD_NOT)
     return Message(pack(said), reply_to=message)

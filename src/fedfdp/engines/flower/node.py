@@ -40,6 +40,17 @@ STOPPED, OWN_MODEL = "stopped", "model.safetensors"
 _SAYABLE = (RefusalError, SettingError, DataError, BudgetError)
 
 
+def write_stop(folder: Path, why: str) -> None:
+    """Lets the node of this folder take part in nothing until its owner has looked. `why` holds no text of an error."""
+    log_of = "see node.log, or what a stock SuperNode printed"
+    text = f"{why}; {log_of}. Delete this file, and start the node again, to let it take part again.\n"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        files.write_whole(folder / STOPPED, text.encode())
+    except OSError:
+        log.exception("cannot write %s", folder / STOPPED)
+
+
 class Node(AbstractContextManager["Node"]):
     """One data holder, with its folder open: only one process at a time can have it."""
 
@@ -127,11 +138,7 @@ class Node(AbstractContextManager["Node"]):
 
     def _stop(self, why: str) -> None:
         self.stopped = True
-        text = f"{why}; see node.log. Delete this file, and start the node again, to let it take part again.\n"
-        try:
-            files.write_whole(self.folder / STOPPED, text.encode())
-        except OSError:
-            log.exception("cannot write %s", self.folder / STOPPED)
+        write_stop(self.folder, why)
 
     def _prepare(self, question: Question) -> Callable[[], Answer]:
         """What is left to compute, once the question was found to be allowed."""
@@ -144,6 +151,10 @@ class Node(AbstractContextManager["Node"]):
         if question.seen > self.book.charged():
             shown = f"{question.seen} charges of this node were seen, its ledger shows {self.book.charged()}"
             raise RefusalError(f"{shown}: an older copy? Its owner declares it: fedfdp node restored")
+        if question.records not in (0, self.data.size):  # the upload would be dropped, and paid for
+            raise RefusalError(
+                f"it has {self.data.size} records now, {question.records} were declared; ask it hello again"
+            )
         agreed = self._agree(question.terms)
         if question.kind == "evaluate":
             return self._prepare_judging(question, agreed)

@@ -82,7 +82,9 @@ class Policy:
             _refuse(self.without_privacy, "without_privacy", "training without privacy")
             return
         accountant = str(terms.privacy.get("accountant"))
-        _refuse(":" not in accountant or accountant == self.accountant, "accountant", accountant)
+        # A class of one side alone: the other cannot count by it, and the coordinator would take no upload.
+        ours = accountant == self.accountant or ":" not in accountant + self.accountant
+        _refuse(ours, "accountant", accountant)
 
     def check_price(self, events: tuple[Event, ...], privacy: DPSGD, method: Algorithm, ledger: Ledger) -> None:
         """Checks the round's noise and sampling; and, except under a filter, that it costs what the first round did.

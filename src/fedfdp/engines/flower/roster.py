@@ -6,7 +6,7 @@ Where keys are registered, a node is its key; what it calls itself must agree wi
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fedfdp.core import records
@@ -55,6 +55,7 @@ class Roster:
     name: str = "federation"
     refused: dict[str, str] = field(default_factory=dict)  # why a node that came was not let in
     spent: dict[str, str] = field(default_factory=dict)  # what nodes said of their ledgers, until it is taken out
+    again: set[str] = field(default_factory=set)  # who is asked nothing before it has said hello again
     mixed: bool = False  # whether nodes may have records of other shapes and classes: with own parts of the model
 
     @property
@@ -109,10 +110,15 @@ class Roster:
         return {"names": list(self.names), "train": self.sizes, "test": None, "classes": None}
 
     def refresh(self, *, all_within: float | None = None) -> None:
-        """Asks the nodes that are there, and have not said hello yet, what they have; or all, within seconds."""
+        """Asks the nodes that are there, and have not said hello yet, what they have; or all, within seconds.
+
+        Who was away may have been started anew with other records: it says hello again.
+        """
         ids, here = self.exchange.ids, self.exchange.present()
         expected = {**self.exchange.owners, **{node: name for name, node in ids.items()}}
+        self.again |= {name for name in self.hellos if ids.get(name) not in here}
         known = {name for name in self.hellos if ids.get(name) in here or name not in self.exchange.owners.values()}
+        known -= self.again
         # Also one that comes with its other key.
         fresh = {node for node in here if all_within is not None or expected.get(node) not in known}
         questions = {node: Question("hello", "", "") for node in fresh}
@@ -145,14 +151,31 @@ class Roster:
                     f"others' {self.like.input_shape} with {self.like.classes}"
                 )
         except DataError as error:
-            log.warning("%s is not let in: %s", expected or f"node {node}", error)
-            if expected is not None:
-                self.refused[expected] = f"it was not let in: {error}"
+            if expected is None:
+                log.warning("node %s is not let in: %s", node, error)
+            else:
+                self.turn_away(expected, str(error))
             return
+        before = self.hellos.get(hello.name)
         self.exchange.ids[hello.name] = node
         self.hellos[hello.name], self.spent[hello.name] = hello, answer.spent
-        self.refused.pop(hello.name, None)
-        log.info("%s is here with %s records", hello.name, f"{hello.records:,}")
+        self.again.discard(hello.name)
+        if before is None:
+            log.info("%s is here with %s records", hello.name, f"{hello.records:,}")
+        elif before.records != hello.records:
+            log.warning("%s has %s records now, %s before", hello.name, f"{hello.records:,}", f"{before.records:,}")
+
+    def turn_away(self, name: str, why: str) -> None:
+        """Lets the node take part in nothing until it says hello again, and something else; says it once."""
+        self.again.add(name)
+        if self.refused.get(name) != (said := f"it was not let in: {why}"):
+            log.warning("%s is not let in: %s", name, why)
+        self.refused[name] = said
+
+    def ready(self, names: Sequence[str]) -> list[str]:
+        """Those of these nodes that are there, and were let in."""
+        there = self.exchange.names_present(names)
+        return [name for name in there if name in self.hellos and name not in self.again]
 
     def gather(self, enough: int, wait: float, *, say: Callable[[str], None]) -> None:
         """Waits for every node; when the time is over, goes on with those that came if they are enough."""
