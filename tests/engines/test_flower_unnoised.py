@@ -102,7 +102,7 @@ def test_everybody_who_sees_the_epsilon_is_told(node):
     entries = register([node])
     assert entries[0].unnoised == {"north": "5 rounds in run open"}
     page = officers_page(entries)
-    assert "answered without noise (north: 5 rounds in run open)" in page
+    assert "answered without noise: north: 5 rounds in run open. No number on this page covers" in page
     assert "only noised sums" not in page
     page = node.parent / "officer.html"
     shown = CliRunner().invoke(app, ["officer", str(node), "--out", str(page)]).stdout
@@ -185,7 +185,7 @@ def test_a_backup_holds_it_and_a_declared_restore_says_what_is_not_known(node, t
     shutil.unpack_archive(tmp_path / "kept.tar.gz", tmp_path / "state", filter="data")
     assert unnoised(*folder_of(node)).rounds == 2
     declare_restored(node)
-    not_known = "2 rounds in run open; an older copy of its folder was put back, so how many were answered before is"
+    not_known = "2 rounds in run open; an older copy of its folder was put back, and how many were answered before that"
     assert register([node])[0].unnoised["north"].startswith(not_known)
     assert spending(node).unnoised.restored
     with open_node(load_node(node)) as opened:
@@ -272,7 +272,7 @@ def test_the_statement_of_a_later_private_run_says_it(deployment, tmp_path):
     assert set(made["unnoised"]) == {"client-0", "client-1", "client-2"}
     assert all(words.startswith("3 rounds in run ") for words in made["unnoised"].values())
     (warning,) = [line for line in made["warnings"] if "without noise" in line]
-    assert "no epsilon covers" in warning
+    assert "No epsilon covers" in warning
     assert "client-1 (3 rounds in run " in warning
     assert warning in (tmp_path / "closed" / "privacy.md").read_text()
     assert not any("does not say" in remark for remark in made["remarks"])
@@ -308,3 +308,13 @@ def test_a_node_and_its_doctor_compare_delta_with_its_own_records(tmp_path, node
     assert data.state == "look"
     assert "40 records can be read; policy.delta = 0.05 is not below 1/n" in data.said
     assert counts.UNNOISED not in [file.name for file in (tmp_path / "state").iterdir()]
+
+
+def test_a_restored_node_without_a_count_is_not_said_to_have_answered_any(node):
+    said = "not known: an older copy of its folder was put back"
+    assert Unnoised(restored=True).in_words() == said
+    bare(node, 0)
+    (node.parent / "state.witness").unlink()
+    declare_restored(node)
+    assert register([node])[0].unnoised == {"north": said}
+    assert f"Rounds that were answered without noise: north: {said}. No number" in officers_page(register([node]))

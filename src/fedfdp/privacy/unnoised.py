@@ -65,9 +65,9 @@ class Unnoised:
 
     def in_words(self) -> str:
         """For a line that says already that there was no noise."""
-        lost = "an older copy of its folder was put back, so how many were answered before is not known"
+        lost = "an older copy of its folder was put back, and how many were answered before that is not known"
         if not self.parts:
-            return lost
+            return "not known: an older copy of its folder was put back"
         shown = _shortened(self.parts, MOST_NAMED)
         total = f"{self.rounds:,} {'round' if self.rounds == 1 else 'rounds'}"
         if len(shown) == 1:
@@ -126,6 +126,6 @@ def warnings_of(said: Mapping[str, str]) -> list[str]:
         return []
     clients = "; ".join(f"{client} ({words})" for client, words in said.items())
     return [
-        "these nodes have also answered rounds without noise, in runs of this or other coordinators, and no epsilon "
-        f"covers what those rounds gave away of their training records: {clients}"
+        "rounds that these nodes have also answered without noise, in other runs, of this coordinator or others: "
+        f"{clients}. No epsilon covers what those rounds gave away of their training records"
     ]

@@ -86,8 +86,8 @@ def _records(records: Records) -> list[str]:
     if records.unnoised:
         said = "; ".join(f"{_name(holder)}: {_text(words)}" for holder, words in records.unnoised.items())
         parts.append(
-            f'<p class="alarm">Training records also went into rounds that were answered without noise ({said}). '
-            f"No number on this page covers what left in them.</p>"
+            f'<p class="alarm">Rounds that were answered without noise: {said}. '
+            f"No number on this page covers what they gave away of training records.</p>"
         )
     if not records.totals:
         return parts
