@@ -52,7 +52,6 @@ class Node(AbstractContextManager["Node"]):
         self.folder = Path(config.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.evaluations = Evaluations(self.folder, self.policy.evaluations, config.second)
-        self.unnoised = Counted(self.folder, config.second, today)
         self.witness = Witness(config.second, self.folder / LEDGER)
         self.witness.check()
         held = held if isinstance(held, Holding) else Holding(held)
@@ -62,6 +61,7 @@ class Node(AbstractContextManager["Node"]):
         try:
             self.federation = self._divided(held)
             self._check_tables()
+            self.unnoised = Counted(self.folder, config.second, today)
             self._restored = any(entry.run == ASSUMED for entry in self.book.entries())
             self.remembered = memory.load(self.folder)
         except BaseException:
