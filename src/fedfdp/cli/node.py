@@ -104,6 +104,8 @@ def _print_spending(found: "Spending", by: str) -> None:
         print(f"  for what was asked so far, had its end been fixed beforehand; whatever follows, ε = {whole:g} holds")
     if found.warning:
         print(f"  warning: {found.warning}")
+    if found.unnoised:
+        print(f"  warning: rounds were answered without noise, which no ε covers: {found.unnoised.in_words()}")
     for part in found.runs if by == "run" else found.days:
         when = f"{part.first or '?'} to {part.last or '?'}  " if by == "run" else ""
         rounds = f"{part.rounds} {'round' if part.rounds == 1 else 'rounds'}"

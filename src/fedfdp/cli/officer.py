@@ -34,6 +34,9 @@ def officer(
             print(f"{records.name}: {said}, over {len(records.entries)} {'entry' if total.runs == 1 else 'entries'}")
         if records.unprotected:
             print(f"{records.name}: {len(records.unprotected)} without privacy, which no ε covers")
+        if records.unnoised:
+            said = "; ".join(f"{holder}: {words}" for holder, words in records.unnoised.items())
+            print(f"{records.name}: rounds were answered without noise, which no ε covers: {said}")
     print(f"page for the data protection officer: {file}")
 
 
@@ -45,6 +48,7 @@ def _plain(records: "Records") -> dict[str, object]:
         "unit": records.unit.one,
         "totals": [asdict(total) for total in records.totals],
         "without_privacy": [str(entry.place) for entry in records.unprotected],
+        "without_noise": records.unnoised,
         "entries": [
             {"place": str(e.place), "kind": e.kind, "date": e.date, "method": e.method, "state": e.state,
              "epsilon": e.epsilon, "delta": e.delta, "holders": len(e.holders)}

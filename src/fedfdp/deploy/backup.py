@@ -19,6 +19,7 @@ from fedfdp.engines.flower.memory import STATE
 from fedfdp.engines.flower.node import STOPPED
 from fedfdp.engines.flower.policy import NodeConfig, load_node
 from fedfdp.engines.flower.sides import SIDES, Sides
+from fedfdp.engines.flower.unnoised import ASSUMED, UNNOISED
 from fedfdp.engines.flower.witness import MARK, Witness
 from fedfdp.privacy.accounting.events import Event, repeat
 from fedfdp.privacy.ledger.file import Entry, entry_of
@@ -27,9 +28,8 @@ from fedfdp.privacy.ledger.ledger import BEFORE, Ledger
 from fedfdp.privacy.ledger.periods import Today, utc_today
 from fedfdp.privacy.ledger.reading import read_ledger
 
-ASSUMED = "assumed after a restore"
 MOST_COUNTED = 10**9  # of equal charges, as a coordinator takes them
-_KEPT = (STOPPED, EVALUATIONS, STATE, MARK, SIDES)
+_KEPT = (STOPPED, EVALUATIONS, UNNOISED, STATE, MARK, SIDES)
 
 
 def back_up(config: NodeConfig, out: Path) -> int:

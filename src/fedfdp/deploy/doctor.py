@@ -36,6 +36,8 @@ from fedfdp.engines.flower.security import (
 )
 from fedfdp.engines.flower.settings import Flower, host_port
 from fedfdp.engines.flower.superlink import certificates_of, registered
+from fedfdp.engines.flower.unnoised import unnoised
+from fedfdp.privacy.accounting import delta_warning
 from fedfdp.privacy.ledger.periods import utc_today
 from fedfdp.runs.config import Config
 
@@ -77,6 +79,8 @@ def _node(config: NodeConfig, path: Path) -> Iterator[Finding]:
         yield _tried("key", lambda: _key(Path(config.key or "")))
     yield _tried("data", lambda: _data(config))
     yield _tried("budget", lambda: _budget(path, config))
+    if (noise := _tried("noise", lambda: _noise(config))).said:
+        yield noise
     if (folder / STOPPED).exists():
         yield Finding("state", "bad", f"it refuses rounds after an error: read {folder / STOPPED}, and delete it")
 
@@ -234,7 +238,20 @@ def _node_keys(settings: Flower) -> tuple[State, str]:
 
 def _data(config: NodeConfig) -> tuple[State, str]:
     (held,) = own_records(config.name, config.data).federation.clients
-    return "ok", f"{len(held.train) + len(held.test):,} records can be read"
+    said = f"{len(held.train) + len(held.test):,} records can be read"
+    warning = delta_warning(config.policy.delta, held.size)
+    return ("look", f"{said}; policy.{warning}") if warning else ("ok", said)
+
+
+def _noise(config: NodeConfig) -> tuple[State, str]:
+    """What leaves, or left, without noise; nothing is said if nothing does."""
+    lines = []
+    if config.policy.without_privacy:
+        allows = "any coordinator may ask for rounds without noise, which no ε covers"
+        lines.append(f"policy.without_privacy = true: {allows}; leave it out unless you mean that")
+    if found := unnoised(Path(config.folder), config.second):
+        lines.append(f"answered without noise so far: {found.in_words()}")
+    return ("look", "; ".join(lines)) if lines else ("ok", "")
 
 
 def _budget(path: Path, config: NodeConfig) -> tuple[State, str]:

@@ -1,20 +1,22 @@
 """What a node has spent, by run and by date, and what is left: read from its ledger, while the node runs too."""
 
 import datetime
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedfdp.core.errors import RunError
 from fedfdp.engines.flower.book import LEDGER
 from fedfdp.engines.flower.policy import load_node
-from fedfdp.engines.flower.spent import read_node
+from fedfdp.engines.flower.spent import read_node, second_of
+from fedfdp.engines.flower.unnoised import ASSUMED, unnoised
 from fedfdp.privacy.accounting import find
 from fedfdp.privacy.accounting.base import Accountant
 from fedfdp.privacy.accounting.events import Event, History, history_of, merge
 from fedfdp.privacy.ledger.file import Entry
 from fedfdp.privacy.ledger.periods import Dates, Limit, Today, utc_today
 from fedfdp.privacy.ledger.reading import read_ledger
+from fedfdp.privacy.unnoised import Unnoised
 
 EARLIER = "before dates were kept"
 
@@ -59,6 +61,7 @@ class Spending:
     days: list[Part] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)  # the whole budget, then that of the calendar period
     warning: str = ""  # that the ledger in the folder has not all that was spent
+    unnoised: Unnoised = field(default_factory=Unnoised)  # rounds that were answered without noise: no ε covers them
 
     def epsilon(self, part: Part) -> float:
         """What a part would cost alone: these do not add up to the whole, which costs less."""
@@ -77,7 +80,8 @@ class Spending:
         }
         about = {"client": self.client, "ledger": str(self.path), "delta": self.delta, "accountant": self.accountant}
         left = [vars(left) for left in self.left]
-        return {**about, "epsilon": self.claim, **shown, "left": left, "warning": self.warning}
+        more = {"left": left, "warning": self.warning, "unnoised": self.unnoised.to_dict()}
+        return {**about, "epsilon": self.claim, **shown, **more}
 
 
 def spending(place: Path, today: Today = utc_today) -> Spending:
@@ -95,7 +99,7 @@ def spending(place: Path, today: Today = utc_today) -> Spending:
 def _read(folder: Path, second: Path | None, limit: Limit | None, today: Today) -> Spending:
     runs: dict[str, Part] = {}
     days: dict[str, Part] = {}
-    dates, latest = Dates(today, limit), list[tuple[Event, ...]]()
+    dates, latest, names = Dates(today, limit), list[tuple[Event, ...]](), set[str]()
 
     def each(entry: Entry) -> None:
         name, _, method = entry.run.partition(" ")
@@ -103,6 +107,7 @@ def _read(folder: Path, second: Path | None, limit: Limit | None, today: Today) 
         days.setdefault(entry.date, Part(entry.date or EARLIER)).add(entry)
         dates.count(entry.date, history_of(entry.events))
         latest[:] = [entry.events]
+        names.add(entry.run)
 
     path = folder / LEDGER
     charges, warning = read_node(folder, second, each)
@@ -127,7 +132,8 @@ def _read(folder: Path, second: Path | None, limit: Limit | None, today: Today) 
             found[1].rounds = min(found[0].rounds, found[1].rounds)
     claim = by.claim(history, charges.budget, charges.delta)
     parts = list(runs.values()), list(days.values())
-    return Spending(client, path, charges.delta, charges.accountant, claim, *parts, found, warning)
+    bare = replace(unnoised(folder, second or second_of(folder)), restored=ASSUMED in names)
+    return Spending(client, path, charges.delta, charges.accountant, claim, *parts, found, warning, bare)
 
 
 def date_of(path: Path) -> str:

@@ -83,6 +83,12 @@ def _records(records: Records) -> list[str]:
             f"{', …' if len(records.unprotected) > 3 else ''}). What they released, if it was given to anyone, is not "
             f"covered by any number on this page.</p>"
         )
+    if records.unnoised:
+        said = "; ".join(f"{_name(holder)}: {_text(words)}" for holder, words in records.unnoised.items())
+        parts.append(
+            f'<p class="alarm">Rounds that were answered without noise: {said}. '
+            f"No number on this page covers what they gave away of training records.</p>"
+        )
     if not records.totals:
         return parts
     worst = records.totals[0]
@@ -173,10 +179,14 @@ def _runs(entries: Sequence[Entry]) -> str:
 def _who(entries: Sequence[Entry]) -> str:
     seeded = any(entry.seeded for entry in entries)
     evaluations = sum(entry.evaluations for entry in entries)
+    # Where something left without noise, a plain yes would be wrong.
+    bare = any(entry.unnoised or not entry.holders for entry in entries)
+    but = ". <b>No: of what was trained without noise (above)</b>" if bare else ""
+    noised = "only noised sums leave a holder" if not bare else "noised sums leave a holder"
     rows = [
-        ("the coordinating server", "every upload of every round", "yes, by ε: only noised sums leave a holder"),
-        ("other data holders", "the shared model", "yes: it is made of those uploads alone"),
-        ("whoever uses the model", "the finished model", "yes, for ever: using it costs nothing more"),
+        ("the coordinating server", "every upload of every round", f"yes, by ε: {noised}{but}"),
+        ("other data holders", "the shared model", f"yes: it is made of those uploads alone{but}"),
+        ("whoever uses the model", "the finished model", f"yes, for ever: using it costs nothing more{but}"),
         ("the data holder itself", "its own records", "no: they stay where they are"),
     ]
     if evaluations:

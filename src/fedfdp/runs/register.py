@@ -5,7 +5,7 @@ Nothing is estimated: what is not known is not added silently, it is said.
 
 import datetime
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from fedfdp.engines.flower.book import unit_of
 from fedfdp.engines.flower.judging import answered
 from fedfdp.engines.flower.policy import NodeConfig, load_node
 from fedfdp.engines.flower.spent import read_node
+from fedfdp.engines.flower.unnoised import ASSUMED, unnoised
 from fedfdp.privacy.accounting import find
 from fedfdp.privacy.accounting.events import History, bucket, merge
 from fedfdp.privacy.ledger.reading import read_ledger
@@ -53,6 +54,7 @@ class Entry:
     seeded: bool = False  # whether a configured seed made batches and noise
     evaluations: int = 0  # answered on raw test records
     warnings: tuple[str, ...] = ()
+    unnoised: Mapping[str, str] = field(default_factory=dict)  # rounds without noise that no ε covers, by holder
 
     @property
     def epsilon(self) -> float | None:
@@ -90,6 +92,12 @@ class Records:
     def unprotected(self) -> list[Entry]:
         """Runs without privacy."""
         return [entry for entry in self.entries if not entry.holders]
+
+    @property
+    def unnoised(self) -> dict[str, str]:
+        """Holders that have answered rounds without noise, by what their nodes, or runs' statements, say."""
+        nodes_last = sorted(self.entries, key=lambda entry: entry.kind == "node")  # what a node says itself is newer
+        return {holder: said for entry in nodes_last for holder, said in entry.unnoised.items()}
 
     @property
     def moved(self) -> bool:
@@ -143,7 +151,9 @@ def _entries(place: Path) -> list[Entry]:
 
 def _node(config: NodeConfig) -> Entry:
     folder = Path(config.folder)
-    charges, warning = read_node(folder, config.second)
+    names = set[str]()
+    charges, warning = read_node(folder, config.second, lambda entry: names.add(entry.run))
+    bare = replace(unnoised(folder, config.second), restored=ASSUMED in names)
     spent = _spent(charges.histories or {config.name: ()}, charges.accountant, charges.delta, {}, charges.budget)
     # Whether more rounds follow may depend on what the last ones showed: then only the whole budget holds.
     promised = {n: replace(s, epsilon=max(s.epsilon, s.budget or 0.0), used=s.epsilon) if s.epsilon else s
@@ -153,7 +163,7 @@ def _node(config: NodeConfig) -> Entry:
         folder, "node", _date(written), f"records of {config.name}", Unit(unit_of(charges.header)),
         "all runs", "open", promised,
         fixed_holders=True, evaluations=answered(folder, config.second),
-        warnings=(warning,) if warning else (),
+        warnings=(warning,) if warning else (), unnoised={config.name: bare.in_words()} if bare else {},
     )  # fmt: skip
 
 
@@ -171,7 +181,7 @@ def _run(run: RunFolder) -> Entry:
         Unit(_unit(said, data)), str(named), state, _holders(run, config, said),
         fingerprint=str(run.identity().get("data", "")), fixed_holders=data.get("holder") is not None,
         seeded=seeded, evaluations=sum((said or {}).get("evaluated", {}).values()),
-        warnings=tuple((said or {}).get("warnings", ())),
+        warnings=tuple((said or {}).get("warnings", ())), unnoised=(said or {}).get("unnoised", {}),
     )  # fmt: skip
 
 

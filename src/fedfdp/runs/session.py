@@ -252,8 +252,7 @@ class Session:
             repeatable=self.plan.repeatable,
             before=self.members.before,
             unit=self.members.unit,
-            evaluated=facts.evaluated,
-            remarks=facts.remarks,
+            facts=facts,
             unchecked=tuple(data.get("unchecked", ())),
         )
 

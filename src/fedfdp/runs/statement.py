@@ -15,7 +15,8 @@ from fedfdp.privacy.accounting import Event, caveat, delta_warning, find
 from fedfdp.privacy.accounting.events import Adjacency, repeat
 from fedfdp.privacy.dpsgd import DPSGD
 from fedfdp.privacy.unit import Unit
-from fedfdp.training.protocols import Accounts
+from fedfdp.privacy.unnoised import warnings_of
+from fedfdp.training.protocols import Accounts, EngineFacts
 
 MOST_INDENTED = 1000  # clients of a statement that is laid out for people too
 RANGES = "once, before training: counts of the columns' values on a public grid, noised, to estimate ranges from"
@@ -48,6 +49,7 @@ class Statement:
     remarks: tuple[str, ...] = ()  # nodes whose ledgers claim another ε: both numbers, which is stated
     unchecked: tuple[str, ...] = ()  # columns whose ranges or categories were read from the records
     planned: int | None = None  # rounds of the plan, where the run ended before them
+    unnoised: Mapping[str, str] = field(default_factory=dict)  # rounds without noise that no ε covers, by client
     date: str = field(default_factory=lambda: datetime.date.today().isoformat())  # when it was written
 
     @property
@@ -62,7 +64,7 @@ class Statement:
     @property
     def warnings(self) -> list[str]:
         """What weakens the guarantee."""
-        found = []
+        found = warnings_of(self.unnoised)
         if self.repeatable:
             found.append(
                 "batches and noise came from a configured seed: this was a simulation. The same run again gives the "
@@ -80,8 +82,7 @@ class Statement:
                 f"the ranges, categories or classes of {', '.join(self.unchecked)} were read from the records and not "
                 "yet replaced by public ones (data.unchecked): what they give away is not covered by ε"
             )
-        largest = max((account.records for account in self.accounts), default=1)
-        if warning := delta_warning(self.privacy.delta, largest):
+        if warning := delta_warning(self.privacy.delta, max((a.records for a in self.accounts), default=1)):
             found.append(warning)
         if note := caveat(self.privacy.accountant):
             found.append(f"the accountant is {self.privacy.accountant}: {note}")
@@ -164,6 +165,7 @@ class Statement:
             "not_covered": list(NOT_COVERED),
             "warnings": self.warnings,
             "evaluated": dict(self.evaluated),
+            "unnoised": dict(self.unnoised),
             "remarks": list(self.remarks),
             "versions": _versions(),
         }
@@ -269,16 +271,14 @@ def statement(
     repeatable: bool,
     before: Sequence[Event] = (),
     unit: str = "record",
-    evaluated: Mapping[str, int] | None = None,
-    remarks: tuple[str, ...] = (),
+    facts: EngineFacts | None = None,
     unchecked: tuple[str, ...] = (),
     planned: int | None = None,
     ahead: Accounts | None = None,
 ) -> Statement:
     """The statement of what these clients' ledgers show; `before`: of ranges estimated from their records.
 
-    `evaluated`: across machines, which nodes gave out measures of their raw test records, and how often.
-    `unchecked`: columns whose ranges or categories were read from the records.
+    `facts`: what only the engine knows. `unchecked`: columns whose ranges or categories were read from the records.
     `planned`: rounds of the plan of a run that ended before them. The ε of all of them is stated then, or what the
     ledger lets through at most if that is less: that a run ends may depend on its releases, too. `ahead`: accounts
     after all of them.
@@ -296,6 +296,6 @@ def statement(
             other = max(other, _priced(plan, privacy, "replace-one"), after.epsilon("replace-one"))
         accounts.append(Account(client, count, spent, other if math.isfinite(other) else None, ledger.budget))
     released = {**({"ranges": RANGES} if before else {}), **algorithm.released()}
-    beside = algorithm.joint_event(privacy).sigmas[1:]
-    about = released, beside, repeatable, unit, evaluated or {}, remarks, unchecked, planned
+    beside, facts = algorithm.joint_event(privacy).sigmas[1:], facts or EngineFacts()
+    about = released, beside, repeatable, unit, facts.evaluated, facts.remarks, unchecked, planned, facts.unnoised
     return Statement(name, privacy, rounds, tuple(accounts), *about)

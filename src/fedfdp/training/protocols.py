@@ -134,6 +134,7 @@ class EngineFacts:
     summary: Mapping[str, object] = field(default_factory=dict)  # more entries of the summary
     evaluated: Mapping[str, int] = field(default_factory=dict)  # evaluations on raw test records, by client
     remarks: tuple[str, ...] = ()  # lines of the statement: where the numbers of two sides differ
+    unnoised: Mapping[str, str] = field(default_factory=dict)  # rounds without noise that no ε covers, by client
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from fedfdp.core import files
 from fedfdp.core.errors import DataError, SettingError
 from fedfdp.privacy.accounting import ACCOUNTANTS, Accountant, find
 from fedfdp.privacy.accounting.events import Adjacency, History, contains, merge
+from fedfdp.privacy.unnoised import Unnoised, told_in
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ class Accounts:
     known: dict[str, int] = field(default_factory=dict)  # what it holds
     waiting: Path | None = None  # a file with what was asked and not answered yet, for a run that is resumed
     unanswered: dict[str, History] = field(default_factory=dict)  # what it holds
+    unnoised: dict[str, Unnoised] = field(default_factory=dict)  # what nodes said of rounds without noise
 
     def __post_init__(self) -> None:
         if self.waiting is not None and self.waiting.exists():
@@ -148,6 +150,10 @@ class Accounts:
 
         `past`: it was made before the run was resumed, so the register may know of later ones.
         """
+        if (told := told_in(said)) is not None:  # first: it holds whatever is wrong with the ledger
+            known = self.unnoised.get(client, Unnoised())
+            more = max(told, known, key=lambda one: one.rounds)  # never less than it said before
+            self.unnoised[client] = replace(more, restored=told.restored or known.restored)
         now, before = parse_spent(said, self.accountant), self.spent.get(client)
         if before is not None and before.rule != now.rule:
             raise DataError("its ledger is another one than before")
@@ -222,8 +228,19 @@ class Accounts:
             lines["was asked and did not answer: what that would have cost counts as spent"] = list(self.unanswered)
         return [f"{', '.join(clients)}: {difference}" for difference, clients in lines.items()]
 
+    def without_noise(self) -> dict[str, str]:
+        """The nodes that have answered rounds without noise, in any run of any coordinator, and how many."""
+        return {client: unnoised.in_words() for client, unnoised in self.unnoised.items() if unnoised}
+
+    def unsaid(self) -> list[str]:
+        """One line with the nodes whose version does not say that, if there are any."""
+        silent = ", ".join(client for client in self.spent if client not in self.unnoised)
+        why = "its version of fedfdp does not say whether it has answered rounds without noise; upgrade fedfdp there"
+        return [f"{silent}: {why}"] if silent else []
+
     def to_dict(self) -> Mapping[str, Mapping[str, object]]:
-        return {client: spent.to_dict() for client, spent in self.spent.items()}
+        told = {client: {"unnoised": unnoised.told()} for client, unnoised in self.unnoised.items()}
+        return {client: {**spent.to_dict(), **told.get(client, {})} for client, spent in self.spent.items()}
 
     def sync(self) -> None:
         """Nothing to do: every node's ledger was durable before it answered."""
@@ -249,7 +266,7 @@ def parse_spent(text: str, own: str) -> Spent:
     """
     try:
         said = json.loads(text)
-        if not isinstance(said, dict) or set(said) != {"history", "accountant", "budget", "delta"}:
+        if not isinstance(said, dict) or set(said) - {"unnoised"} != {"history", "accountant", "budget", "delta"}:
             raise ValueError("not history, accountant, budget and delta")
         history, accountant = _history(said["history"]), said["accountant"]
         budget, delta = float(said["budget"]), float(said["delta"])

@@ -155,11 +155,12 @@ class FlowerEngine(Engine):
             self.listener()
 
     def facts(self) -> EngineFacts:
-        """Which nodes let the model be judged on raw test records, and where a ledger claims another ε."""
+        """Which nodes gave out what no ε covers, and where a ledger claims another ε."""
         return EngineFacts(
             summary={"engine": "flower", "evaluated_clients": self.evaluator.answered},
             evaluated=self.evaluator.opted_in(),
-            remarks=tuple(self.accounts.differences()) if self.accounts else (),
+            remarks=(*self.accounts.differences(), *self.accounts.unsaid()) if self.accounts else (),
+            unnoised=self.accounts.without_noise() if self.accounts else {},
         )
 
     def settle(self) -> None:

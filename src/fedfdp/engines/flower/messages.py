@@ -4,11 +4,13 @@ Nothing is unpickled, and nothing here trusts what it reads: a message that does
 
 Every message says which protocol its sender speaks, and the oldest that it takes; 0.1.0 said nothing, which is 1. Two
 sides work together if neither is too old for the other. So a new field needs a new VERSION, which older ones pass over,
-and a change that older ones must not pass over needs a new OLDEST too.
+and a change that older ones must not pass over needs a new OLDEST too. All versions look records up by name, so what
+travels in a record of its own, and may be missing, needs neither.
 """
 
 import dataclasses
 import importlib.metadata
+import json
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -41,6 +43,7 @@ OLDEST = 2  # 1: its reports of a ledger do not say which ε the ledger claims, 
 _LATER = {"records": 0}  # fields that came after OLDEST, and what a sender means that does not know them
 _PROTOCOL = "protocol"
 _FIRST = "0.1.0"  # the release that spoke protocol 1
+_UNNOISED = "unnoised"  # the part of a report that travels in a record of its own
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,8 @@ class Question:
 class Answer:
     """What a node says: an upload, or why there is none, in one short line.
 
-    `spent` is its ledger's history and the rule by which the ledger claims an ε. It holds no data.
+    `spent` is its ledger's history, the rule by which the ledger claims an ε, and what no ledger shows: how many rounds
+    were answered without noise. It holds no data.
     """
 
     status: Status
@@ -144,8 +148,13 @@ def pack(message: Question | Answer) -> RecordDict:
     """The message as Flower carries it; the record goes as an array, which Flower sends in pieces."""
     fields = {f.name: getattr(message, f.name) for f in dataclasses.fields(message)}
     data: bytes = fields.pop("record")
+    unnoised = ""
+    if isinstance(message, Answer):
+        fields["spent"], unnoised = _apart(message.spent)
     speaks = {"version": VERSION, "oldest": OLDEST, "release": importlib.metadata.version("fedfdp")}
     content = RecordDict({"fedfdp": ConfigRecord(fields), _PROTOCOL: ConfigRecord(speaks)})
+    if unnoised:
+        content[_UNNOISED] = ConfigRecord({"rounds": unnoised})
     if data:
         content["record"] = ArrayRecord({"record": Array("uint8", (len(data),), _STYPE, data)})
     return content
@@ -167,14 +176,25 @@ def unpack(kind: type[M], content: RecordDict, *, limit: int) -> M:
         for name, type_ in known.items():
             if not isinstance(values[name], int if type_ is int else str) or isinstance(values[name], bool):
                 raise ValueError(f"{name} is {values[name]!r:.60}")
+        if kind is Answer and (unnoised := content.config_records.get(_UNNOISED)) is not None:
+            values["spent"] = json.dumps({**json.loads(values["spent"]), _UNNOISED: json.loads(unnoised["rounds"])})
         if array is not None and array.stype != _STYPE:
             raise ValueError(f"a record of type {array.stype!r:.60}")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise DataError(f"not a valid {kind.__name__}: {error}") from None
     data = b"" if array is None else array.data
     if len(data) > limit:
         raise DataError(f"a record of {len(data):,} bytes, where {limit:,} are allowed")
     return kind(**values, record=data)
+
+
+def _apart(spent: str) -> tuple[str, str]:
+    """A report as older versions take it, who refuse one with more in it; and what they do not know, or nothing."""
+    if f'"{_UNNOISED}"' not in spent:
+        return spent, ""
+    report = json.loads(spent)
+    unnoised = report.pop(_UNNOISED)
+    return json.dumps(report), json.dumps(unnoised)
 
 
 def _understood(said: Mapping[str, object]) -> int:

@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import safetensors.torch
@@ -27,9 +28,11 @@ from fedfdp.engines.flower.judging import Evaluations, check_apart
 from fedfdp.engines.flower.messages import COULD_NOT, Answer, Hello, Judge, Question, Status
 from fedfdp.engines.flower.policy import NodeConfig, RefusalError
 from fedfdp.engines.flower.sides import Sides
+from fedfdp.engines.flower.unnoised import ASSUMED, Counted
 from fedfdp.engines.flower.witness import Witness
 from fedfdp.features.mapped import mapped
 from fedfdp.models.pretrained import PREFIX, check_words, outline
+from fedfdp.privacy.accounting import delta_warning
 from fedfdp.privacy.ledger.periods import Today, utc_today
 
 log = logging.getLogger("fedfdp.node")
@@ -69,6 +72,8 @@ class Node(AbstractContextManager["Node"]):
         try:
             self.federation = self._divided(held)
             self._check_tables()
+            self.unnoised = Counted(self.folder, config.second, today)
+            self._restored = any(entry.run == ASSUMED for entry in self.book.entries())
             self.remembered = memory.load(self.folder)
         except BaseException:
             self.book.close()
@@ -78,6 +83,8 @@ class Node(AbstractContextManager["Node"]):
             shown = f"shows {self.book.charged()} of at least {self.remembered.charged} charges"
             fix = "put the right one back, or declare it with: fedfdp node restored NODE.toml"
             raise RunError(f"{self.folder / LEDGER} {shown}: missing or an older copy; {fix}")
+        if warning := delta_warning(self.policy.delta, self.data.size):
+            log.warning("policy.%s", warning)
         self.stopped = (self.folder / STOPPED).exists()
         if self.stopped:
             log.warning("%s refuses rounds: read %s, and delete it", self.name, self.folder / STOPPED)
@@ -163,7 +170,8 @@ class Node(AbstractContextManager["Node"]):
     def _reply(self, question: Question, record: bytes = b"", status: Status = "ok", reason: str = "") -> Answer:
         policy = self.policy
         rule = {"accountant": policy.accountant, "budget": policy.epsilon, "delta": policy.delta}
-        spent = json.dumps({"history": self.ledger.history, **rule})
+        unnoised = replace(self.unnoised.found, restored=self._restored).told()
+        spent = json.dumps({"history": self.ledger.history, **rule, "unnoised": unnoised})
         return Answer(status, question.run, question.round, reason=reason, spent=spent, record=record)
 
     def _hello(self) -> bytes:
@@ -233,6 +241,8 @@ class Node(AbstractContextManager["Node"]):
         self, question: Question, agreed: Agreed, broadcast: Broadcast, before: object, key: tuple[str, str]
     ) -> Answer:
         self.ledger.run = f"{question.run} {agreed.engine.algorithm.name}"
+        if agreed.engine.privacy is None:  # no ledger will show it
+            self.unnoised.note(question.run, agreed.engine.algorithm.name)
         uploaded = list(agreed.engine.round(broadcast, {self.name: before}))
         if not uploaded:
             engine = agreed.engine

@@ -43,7 +43,7 @@ class Policy:
     accountant: str = "pld"  # of the node's ledger; with "filter" rounds may differ in price; or package.module:Class
     evaluate: bool = False  # whether exact results on the test records may leave the node
     evaluations: Annotated[int, ranges.ALLOWED_ANSWERS] = 1000  # answered at most, over all runs
-    without_privacy: bool = False  # whether training without noise is allowed
+    without_privacy: bool = False  # whether training without noise is allowed; such rounds are counted, and told
     unsafe_seeded: bool = False  # whether a coordinator's seed may decide noise: on this machine only
 
     def __post_init__(self) -> None:

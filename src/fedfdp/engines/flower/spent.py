@@ -23,7 +23,7 @@ def read_node(
     `second`: where the second copy is; None: where the folder says. `each` is called with every charge.
     """
     ledger = folder / LEDGER
-    witness = Witness(second or _second_of(folder), ledger)
+    witness = Witness(second or second_of(folder), ledger)
     lost, warning = witness.lost(), ""  # before the ledger is read: a node that runs makes that one longer first
     try:
         witness.check()
@@ -44,7 +44,7 @@ def read_node(
     return charges, warning
 
 
-def _second_of(folder: Path) -> Path:
+def second_of(folder: Path) -> Path:
     """Where the node wrote its second copy, or where it is unless its owner says otherwise."""
     mark = folder / MARK
     written = Path(mark.read_text().strip()) if mark.is_file() else None
