@@ -127,7 +127,7 @@ def test_who_looks_at_a_ledger_that_is_too_short_is_told_and_sees_what_was_spent
     if how == "put back":  # a deleted folder is no place to look at
         assert spending(tmp_path / "state").claim == spent
     (records,) = register([node])
-    assert records.totals[0].epsilon == spent
+    assert (records.totals[0].epsilon, records.totals[0].used) == (1.0, spent)  # its budget, and what is used of it
     assert distinct(records.entries) == [found.warning]
     (budget,) = [finding for finding in examine(node) if finding.what == "budget"]
     assert (budget.state, budget.said) == ("bad", found.warning)

@@ -220,7 +220,7 @@ def test_older_versions_read_a_report_as_ever():
     sent = pack(Answer("ok", "run", 3, spent=spent, record=b"record"))
     assert json.loads(sent["fedfdp"]["spent"]) == rule
     assert set(sent["fedfdp"]) == {"status", "run", "round", "reason", "spent"}
-    assert sent["protocol"]["version"] == 2
+    assert sent["protocol"]["oldest"] == 2
     assert told_in(unpack(Answer, sent, limit=100).spent).rounds == 1
     del sent["unnoised"]
     assert told_in(unpack(Answer, sent, limit=100).spent) is None
