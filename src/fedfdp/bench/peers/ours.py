@@ -67,10 +67,11 @@ class _Trusting(Follower):
         return tuple([reference for _, _, reference in self.given])
 
     def expect(self, func: Function, key: Key) -> ExpectedCall:
-        return self._calls[self._next]
+        assert self._coming is not None
+        return self._coming
 
     def note(self, func: Function, key: Key, result: object, args: Arguments, kwargs: Keywords) -> None:
-        self._next += 1
+        self._coming = next(self._ahead, None)
         self.numbered(result)
 
     def ended(self) -> None:

@@ -101,10 +101,14 @@ class Sums:
             source = _source(tuple(rows.shape[1:]), order)
             grouped_sums.put_rows(self.rows, self._first[name], matrix, c, groups.bounds, source)
             return
-        if order is None and rows.dtype == c.dtype == self.rows.dtype and len(groups) == 1:
+        if rows.dtype == c.dtype == self.rows.dtype and len(groups) == 1:
             room = self._room(name, groups)
-            if room is not None:
+            if room is not None and order is None:
                 torch.mv(matrix.T, c, out=room.view(-1))
+                return
+            if room is not None and order is not None:
+                total = torch.mv(matrix.T, c).view(rows.shape[1:])
+                room.copy_(total.permute(order).reshape(room.shape))
                 return
         self.add(name, groups, arranged(sum_rows(rows, c, groups), order))
 

@@ -52,7 +52,7 @@ class Factors:
             return self.swapped().dense().mT
         if not self.picks_left:
             left, right = alike(self.left, self.right)
-            return left.mT @ right
+            return left.mT @ right if self.height <= self.width else (right.mT @ left).mT
         records = len(self.left)
         place = self.left + self.height * torch.arange(records, device=self.left.device)[:, None]
         table = self.right.new_zeros(records * self.height, self.width)
@@ -68,6 +68,16 @@ class Factors:
         place = groups.of_rows(self.left.device)[:, None] * self.height + self.left
         table = right.new_zeros(len(groups) * self.height, self.width)
         return table.index_add_(0, place.flatten(), right.flatten(0, 1)).view(len(groups), self.height, self.width)
+
+
+def stored(name: str, left: Tensor, right: Tensor) -> Stored:
+    """The gradient Σ_t left_t ⊗ right_t, held as numbers.
+
+    With the narrow side first the product takes a third of the time where that is as narrow as an adapter's.
+    """
+    if left.shape[2] <= right.shape[2]:
+        return Stored(name, left.mT @ right)
+    return Stored(name, right.mT @ left, (1, 0))
 
 
 def joined(name: str, factors: list[Factors]) -> Contribution:

@@ -23,7 +23,7 @@ from fedfdp.privacy.clipping.proof.calls import KNOWN, ExpectedCall, Function, U
 from fedfdp.privacy.clipping.proof.functions import PARTLY_WRITTEN, POINTWISE, UNREPEATABLE, drops, kind_of
 from fedfdp.privacy.clipping.proof.places import Meeting, Place, Reference, Rows
 from fedfdp.privacy.clipping.proof.steps import LOOKED_UP
-from fedfdp.privacy.clipping.proof.watcher import Watcher
+from fedfdp.privacy.clipping.proof.watcher import OTHER, Watcher
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -48,6 +48,7 @@ class Tape(TorchFunctionMode):
         super().__init__()
         self._draws, self._below = draws, torch._C._len_torch_dispatch_stack()
         self._channels_last, self._rules, self._watch = channels_last, rules, watch
+        self._view = Tensor.view if channels_last else None
         self._copies: dict[int, Tensor] = {}  # of the trained parameters, by the parameter's id
         self.calls: list[Kept] = []
         self.steps: dict[Reference, Step] = {}
@@ -61,8 +62,13 @@ class Tape(TorchFunctionMode):
     def __torch_function__(
         self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None
     ) -> object:
+        kwargs = kwargs or {}
         try:
-            return self._call(func, args, kwargs or {})
+            if torch._C._len_torch_dispatch_stack() == self._below:
+                run = _viewed if func is self._view else func
+                if (found := self._watch.simple(func, run, args, kwargs)) is not OTHER:
+                    return found
+            return self._call(func, args, kwargs)
         except UnsupportedError as error:
             self.ended = self.ended or error
             raise
@@ -86,10 +92,6 @@ class Tape(TorchFunctionMode):
         key = watch.key(args, kwargs)
         foreign = kind.foreign and not watch.given
         expected = None if foreign else watch.expect(func, key)
-        if kind.usual and not watch.used and expected is not None and expected.usual:
-            result = func(*args, **kwargs)
-            watch.note(func, key, result, args, kwargs)
-            return result
         if watch.used and torch.is_grad_enabled():  # else it is a part that the model itself keeps out of training
             copies = {id(t): self._copy(t, r) for t, _, r in watch.given if id(t) in watch.trained}
             args, kwargs = _replaced(args, copies), _replaced(kwargs, copies)
@@ -98,7 +100,7 @@ class Tape(TorchFunctionMode):
             result = self._meet(expected.meeting, func, kind.name, args, kwargs)
         elif expected is not None and expected.step:
             result = self._step(expected, func, args, kwargs)
-        elif func is Tensor.view and self._channels_last:
+        elif func is self._view:
             result = _viewed(*args, **kwargs)
         else:
             result = func(*args, **kwargs)
@@ -106,10 +108,8 @@ class Tape(TorchFunctionMode):
             self._draws.drawn()
         if kind.unwritten and isinstance(result, Tensor):
             result.zero_()  # whatever was in that memory before, other records included
-        if kind.unchanged and args and isinstance(result, Tensor) and _alike(args[0], result):
-            assert isinstance(key[0], Reference)
-            assert isinstance(args[0], Tensor)
-            watch.unchanged(args[0], result, key[0])
+        if kind.unchanged:
+            watch.unchanged(key, args, result)
         if not foreign:
             watch.note(func, key, result, args, kwargs)
         return result
@@ -294,7 +294,3 @@ def _viewed(tensor: Tensor, *shape: Any, **kwargs: Any) -> Tensor:
         return tensor.view(*shape, **kwargs)
     except RuntimeError:
         return tensor.contiguous().view(*shape, **kwargs)
-
-
-def _alike(before: object, after: Tensor) -> bool:
-    return isinstance(before, Tensor) and (before.dtype, before.device) == (after.dtype, after.device)

@@ -6,7 +6,8 @@ What it leaves would carry records past the noise, or from one record's gradient
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from operator import is_not
+from itertools import chain, islice
+from operator import is_
 from typing import Any, NamedTuple
 
 import torch
@@ -43,13 +44,15 @@ def changes_undone(layers: Layers, *, modules: bool = True) -> Iterator[None]:
     pass leaves them, but for the one that says whether a layer is in training: by it a pass could begin another one,
     examined with what it left.
     """
-    places: list[dict[str, Any]] = [place for _, layer in layers for place in (vars(layer), layer._buffers)]
-    kept = [(place, place.copy()) for place in places]
-    parts: list[dict[str, Any]] = [layer._parameters for _, layer in layers]
+    places: list[dict[str, Any]] = [vars(layer) for _, layer in layers]
+    places += [layer._buffers for _, layer in layers]
+    kept = len(places)
+    places += [layer._parameters for _, layer in layers]  # as objects: state.py compares their numbers
     if modules:
-        parts += [layer._modules for _, layer in layers]
-    held = [(place, place.copy()) for place in parts]  # as objects: state.py compares the numbers of parameters
-    unknown = [value for _, values in kept for value in values.values() if type(value) not in _NEVER_A_TENSOR]
+        places += [layer._modules for _, layer in layers]
+    # In few long lists: many small objects at once would set off Python's collector of garbage in every step.
+    lengths, names, values = [*map(len, places)], [*chain.from_iterable(places)], [*_values(places)]
+    unknown = [value for value in _values(places[:kept]) if type(value) not in _NEVER_A_TENSOR]
     tensors = [(t, t.data, t.clone(), Lies.of(t)) for t in unknown if isinstance(t, Tensor)]
     try:
         yield
@@ -61,9 +64,16 @@ def changes_undone(layers: Layers, *, modules: bool = True) -> Iterator[None]:
                 tensor.requires_grad_(as_before.requires_grad)
             if not torch.equal(bits(tensor.data), bits(copy)):
                 tensor.detach().copy_(copy)
-        for place, values in (*kept, *held):
-            if place.keys() != values.keys() or any(map(is_not, place.values(), values.values())):
-                _put_back(place, values)
+        # All at once, since hardly ever anything has changed, and a model has hundreds of places.
+        same = [*map(len, places)] == lengths and [*chain.from_iterable(places)] == names
+        if not same or not all(map(is_, _values(places), values)):
+            before = zip(names, values, strict=True)
+            for place, length in zip(places, lengths, strict=True):
+                _put_back(place, dict(islice(before, length)))
+
+
+def _values(places: list[dict[str, Any]]) -> Iterator[Any]:
+    return chain.from_iterable(map(dict.values, places))
 
 
 _WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the bytes of a number

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from fedfdp.privacy.clipping.contributions import STORE, Contribution, Gram, Outer, Stored
 from fedfdp.privacy.clipping.layers.rule import Bound, Call, Layout, Rule, named, wide
-from fedfdp.privacy.clipping.products import Factors, Product, joined
+from fedfdp.privacy.clipping.products import Factors, Product, joined, stored
 from fedfdp.privacy.clipping.proof.calls import UnsupportedError
 from fedfdp.privacy.clipping.proof.places import Reference
 
@@ -49,7 +49,7 @@ class Linear(Rule[None]):
             elif a.shape[2] * g.shape[2] > STORE:
                 found.append(Product(weight, [Factors(g, a, g.shape[2], a.shape[2])]))
             else:
-                found.append(Stored(weight, g.mT @ a))
+                found.append(stored(weight, g, a))
         return found + ([Stored(bias, g.sum(1))] if bias is not None else [])
 
     def _factors(self, call: Call[None], grad: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:

@@ -73,15 +73,17 @@ class ExpectedCall:
 
     func: Function
     key: object
-    shapes: object
+    shapes: tuple[object, ...]
     shared: bool | None  # whether the result is a view of the first argument; None where nothing writes to either
     graded: bool  # whether gradients are enabled
     meeting: Meeting | None = None  # of parameters with records
     step: str = ""  # how it rearranges a parameter, a key of `STEPS` (proof/steps.py); empty: in no way that is known
-    usual: bool = field(init=False)  # whether it has neither a meeting nor a step
+    simple: bool = False  # whether it has neither a meeting nor a step, and its function's kind is simple
+    unchanged: bool = False  # whether its function gives the same value
+    shape: object = field(init=False)  # of its only result; None where there is not one
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "usual", self.meeting is None and not self.step)
+        object.__setattr__(self, "shape", self.shapes[0] if len(self.shapes) == 1 else None)
 
 
 @dataclass
@@ -101,7 +103,7 @@ class Program:
             if len(self._filled) >= SIZES_KEPT:
                 self._filled.clear()
             found = self._filled[batch] = [
-                replace(call, key=at(call.key, batch), shapes=at(call.shapes, batch)) for call in self.calls
+                replace(call, key=at(call.key, batch), shapes=_parts(at(call.shapes, batch))) for call in self.calls
             ]
         return found
 

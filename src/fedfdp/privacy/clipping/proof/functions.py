@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from torch import Tensor
 
 from fedfdp.privacy.clipping.layers.in_steps import IN_STEPS, WITH_WEIGHTS
 from fedfdp.privacy.clipping.layers.registry import REGISTERED
@@ -178,7 +177,7 @@ class Kind:
     """What the tape asks of every function, by the lists above."""
 
     name: str
-    usual: bool  # it is in none of the lists below, and a call of it is made as it is
+    simple: bool  # it is in none of the lists below, but for `unchanged`: its calls are made as they are
     metadata: bool
     apart: bool  # it may be re-run as the calls that it is made of, or gives memory with whatever was in it
     foreign: bool
@@ -193,5 +192,6 @@ def kind_of(func: Function) -> Kind:
     name = name_of(func)
     apart = func in IN_STEPS or func in WITH_WEIGHTS or name in PARTLY_WRITTEN
     chance = name.removesuffix("_") in UNREPEATABLE or name in THROUGH_TIME or name == ATTENTION
-    lists = (name in METADATA, apart, name in FOREIGN, name in UNWRITTEN, name in UNCHANGED, chance)
-    return Kind(name, not any(lists) and func is not Tensor.view, *lists)
+    metadata, foreign, unwritten = name in METADATA, name in FOREIGN, name in UNWRITTEN
+    simple = not (metadata or apart or foreign or unwritten or chance)
+    return Kind(name, simple, metadata, apart, foreign, unwritten, name in UNCHANGED, chance)

@@ -27,6 +27,7 @@ from fedfdp.privacy.clipping.proof.functions import (
     UNREPEATABLE,
     condition,
     draws,
+    kind_of,
 )
 from fedfdp.privacy.clipping.proof.keys import adds_dimensions, counts, grows, renamed
 from fedfdp.privacy.clipping.proof.places import Meeting, Mixed, Order, Place, Reference, Rows
@@ -79,7 +80,9 @@ class _Proof:
         meeting = self._meeting(first, key)
         free = meeting is None and self._weights(first) and not set(first.made) & set(references(first.key))
         step = step_of(first) if free else ""
-        return ExpectedCall(first.func, key, shapes, shared, first.graded, meeting, step)
+        kind = kind_of(first.func)
+        simple = kind.simple and meeting is None and not step
+        return ExpectedCall(first.func, key, shapes, shared, first.graded, meeting, step, simple, kind.unchanged)
 
     def _weights(self, call: TracedCall) -> frozenset[Reference]:
         """The values among a call's arguments that are made of trained parameters alone."""

@@ -6,6 +6,7 @@ Two passes are the same if they make the same calls in the same order, on the sa
 
 import threading
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ Own = Mapping[int, tuple[str, Tensor]]  # the model's parameters and buffers, wi
 _PLAIN = frozenset({int, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format})
 _TENSORS = frozenset({Tensor, nn.Parameter})  # the code of any other class would run where nothing is seen
 _MARK = "_fedfdp_value"  # the attribute of a tensor that says which value it is
+OTHER = object()  # what `Watcher.simple` gives for a call that it did not make
 _VALUES: list[Reference] = []  # numbered from 0; kept because to make one takes as long as to look at a tensor
 _GROWS = threading.Lock()  # two passes at once must not give the same number twice
 
@@ -74,9 +76,18 @@ class Watcher:
         except RuntimeError:
             raise _uncounted() from None
 
-    def unchanged(self, tensor: Tensor, result: Tensor, reference: Reference) -> None:
-        """Marks the result as the same value. Of a copy, neither may be written to: one would pass for the other."""
-        self.same(result, reference)
+    def unchanged(self, key: Key, args: Arguments, result: object) -> None:
+        """Marks the result of a function that gives the same value, unless its numbers are of another type.
+
+        Of a copy, neither may be written to: one would pass for the other.
+        """
+        tensor = args[0] if args else None
+        if result is tensor or not isinstance(tensor, Tensor) or not isinstance(result, Tensor):
+            return
+        if tensor.dtype != result.dtype or tensor.device != result.device:
+            return
+        assert isinstance(key[0], Reference)
+        self.same(result, key[0])
         places = {one.untyped_storage().data_ptr(): one.detach() for one in (tensor, result)}
         if len(places) > 1:
             self._copied |= places
@@ -109,7 +120,7 @@ class Watcher:
         if tensor._version != self._versions[number]:
             self._require_seen_write(tensor)
             self._versions[number] = tensor._version
-        return Reference("own", self._own[number][0]) if number in self._own else self._outside[number][0]
+        return _own(self._own[number][0]) if number in self._own else self._outside[number][0]
 
     def _require_seen_write(self, tensor: Tensor) -> None:
         """Raises unless the last write to the tensor's memory was by a call that was seen."""
@@ -136,10 +147,18 @@ class Watcher:
                     continue
             found.append(value if type(value) in _PLAIN else self._comparable(value))
         if kwargs:
-            found.append(tuple([(name, self._comparable(kwargs[name])) for name in sorted(kwargs)]))
+            named = [(name, kwargs[name]) for name in sorted(kwargs)]
+            found.append(tuple([(name, v if type(v) in _PLAIN else self._comparable(v)) for name, v in named]))
         return tuple(found)
 
     def _comparable(self, value: object) -> object:
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        if kind is float:
+            return ("float", value.hex())  # type: ignore[attr-defined]  # 0.0 is not -0.0, and 3.0 not 3
+        if kind is bool:
+            return ("yes",) if value else ("no",)  # True is also 1, and x[True] is not x[1]
         if isinstance(value, Tensor):
             if type(value) not in _TENSORS:
                 raise UnsupportedError(f"a tensor of the class {type(value).__name__} is not known")
@@ -148,15 +167,8 @@ class Watcher:
             reference = self.reference(value)
             self.given.append((value, value._version, reference))
             return reference
-        kind = type(value)
-        if kind in _PLAIN:
-            return value
-        if kind is float:
-            return ("float", value.hex())  # type: ignore[attr-defined]  # 0.0 is not -0.0, and 3.0 not 3
         if kind is complex:
             return ("complex", repr(value))
-        if kind is bool:
-            return ("yes",) if value else ("no",)  # True is also 1, and x[True] is not x[1]
         if isinstance(value, (tuple, list)):
             return tuple([self._comparable(part) for part in value])
         if isinstance(value, slice):
@@ -197,6 +209,13 @@ class Watcher:
         mine = id(tensor) in self._own or id(tensor) in self._outside
         return self.reference(tensor) if mine else self.mark(tensor)
 
+    def simple(self, func: Function, run: Function, args: Arguments, kwargs: Keywords) -> object:
+        """The result of a call that is the expected one, compared in whole, if there is nothing else to do.
+
+        OTHER where there is. The call is made as `run`.
+        """
+        return OTHER
+
     def expect(self, func: Function, key: Key) -> ExpectedCall | None:
         """Called before a call is made: the one that should come. Raises where it is another."""
         return None
@@ -204,6 +223,11 @@ class Watcher:
     def note(self, func: Function, key: Key, result: object, args: Arguments, kwargs: Keywords) -> None:
         """Called after a call was made."""
         raise NotImplementedError
+
+
+@lru_cache(2**16)  # to make one takes as long as to look at a tensor
+def _own(name: str) -> Reference:
+    return Reference("own", name)
 
 
 def _uncounted() -> UnsupportedError:
