@@ -40,6 +40,7 @@ def test_ledger_backup_and_restore(tmp_path):
     assert "holds 2 charges" in said("node", "backup", node, "--out", tmp_path / "kept.tar.gz")
     spend(2)
     lines = said("node", "ledger", node).splitlines()
+    assert lines.pop(1).endswith("whatever follows, ε = 1 holds")
     assert lines[1].endswith(f"winter fedfdp: 4 rounds, alone ε = {epsilon([Event(0.1, (2.0,), 4)], 1e-5):.4f}")
     assert [line.split(":")[0].strip() for line in lines[2:]] == ["all together", lines[1].split("-")[0].strip()]
     found = json.loads(said("node", "ledger", tmp_path / "state", "--by", "date", "--json"))

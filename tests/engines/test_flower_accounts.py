@@ -6,15 +6,19 @@ from dataclasses import replace
 
 import pytest
 
+from fedfdp.algorithms import FedAvg
 from fedfdp.core.errors import DataError, RunError
 from fedfdp.engines.flower import accounts
+from fedfdp.engines.flower.accounts import Accounts
 from fedfdp.engines.flower.engine import Arrivals, FlowerEngine
 from fedfdp.engines.flower.exchange import NoAnswerError
 from fedfdp.engines.flower.messages import Answer
 from fedfdp.engines.flower.policy import Policy
+from fedfdp.privacy import DPSGD
 from fedfdp.privacy.accounting import Event, epsilon
-from fedfdp.privacy.accounting.events import history_of
+from fedfdp.privacy.accounting.events import history_of, repeat
 from fedfdp.privacy.ledger import Ledger
+from fedfdp.runs.statement import statement
 
 SECURE = Policy(epsilon=8.0, max_q=0.2)
 FILTER = replace(SECURE, accountant="filter", algorithms=("fedavg", "ali_dpfl"))
@@ -173,3 +177,20 @@ def test_an_answer_of_any_kind_says_what_was_spent():
     engine._receive("a", 0, Answer("refused", "r", 0, reason="stopped", spent=said), {}, refusals)
     assert refusals == {"a": "stopped"}
     assert book.epsilon() == book.ledger("a").epsilon() == epsilon([Event(0.1, (2.0,), 3)], 1e-5)
+
+
+@pytest.mark.parametrize(("delta", "capped"), [(1e-2, False), (1e-6, True), (1e-8, True)])
+def test_the_rest_of_a_plan_is_cut_to_a_nodes_budget_only_where_that_holds_at_the_runs_delta(delta, capped):
+    """A run ends after 20 of 300 rounds: ε = 0.5 at δ = 1e-2 says nothing at 1e-6, at a smaller δ it says more."""
+    method, planned = FedAvg(lr=0.1), 300
+    private = DPSGD(epsilon=3.0, delta=1e-6, sigma=2.0, q=0.05, clip=1.0)
+    step = method.events(None, private)
+    said = Accounts(private.delta, private.accountant, {"north": private.epsilon})
+    history = [list(entry) for entry in history_of(repeat(step, 20))]
+    said.report("north", json.dumps({"history": history, "accountant": "pld", "budget": 0.9, "delta": delta}))
+    ahead = said.with_more(["north"], history_of(repeat(step, planned - 20)))
+    made = statement(method, "fedavg", private, said, {"north": 1000}, rounds=20, repeatable=False, planned=planned,
+                     ahead=ahead)  # fmt: skip
+    whole = epsilon(repeat(step, planned), 1e-6)
+    assert whole > 1.5
+    assert made.epsilon == pytest.approx(0.9 if capped else whole, rel=1e-9)

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,15 @@ def test_names_are_text():
     assert "<script>" not in page
     assert "<b>x" not in page
     assert "default-src 'none'; style-src 'sha256-" in page
+
+
+def test_no_warning_is_left_out_in_silence():
+    (records,) = made(runs=1)
+    entry = replace(records.entries[0], warnings=tuple(f"warning {i}" for i in range(11)))
+    page = officers_page([replace(records, entries=(entry,))])
+    assert page.count("class='alarm'>warning") == 8
+    assert "3 more warnings: they are in the statements (privacy.md) of the runs" in page
+    assert "more warnings" not in officers_page([records])
 
 
 def test_report_terminal_and_statement_name_the_same_unit(tmp_path, monkeypatch, capsys):

@@ -7,6 +7,7 @@ from torch import nn
 import fedfdp
 from fedfdp.core.errors import SettingError
 from fedfdp.privacy import Event, epsilon
+from fedfdp.runs.statement import Account, Statement
 
 PRIVATE = fedfdp.DPSGD(delta=1e-5, epsilon=8.0, sigma=2.0, sigma_loss=5.0, q=0.2, clip=0.5)
 
@@ -51,6 +52,14 @@ def test_there_is_none_for_a_delta_that_protects_nobody(digits, tmp_path):
     with pytest.raises(SettingError, match=r"privacy\.delta = 0\.2: not below 1/n = "):
         statement(digits, tmp_path / "run", privacy=replace(PRIVATE, delta=0.2))
     assert not (tmp_path / "run").exists()
+
+
+def test_the_largest_holder_decides_whether_delta_protects_anybody():
+    """A node that comes late may have more records than those who were there when the run began."""
+    accounts = tuple(Account(f"h{n}", n, 1.0, 2.0, 3.0) for n in (400, 300_000))
+    said = Statement("fedavg", PRIVATE, 4, accounts, {}, (), repeatable=False)
+    assert any("n = 300000 records" in warning for warning in said.warnings)  # δ·n = 3
+    assert not replace(said, accounts=accounts[:1]).warnings
 
 
 def test_a_schedule_chosen_on_the_way_claims_its_whole_budget(digits, tmp_path):

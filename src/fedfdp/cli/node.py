@@ -100,6 +100,8 @@ def ledger(
 
 def _print_spending(found: "Spending", by: str) -> None:
     print(f"{found.client}: ε = {found.claim:.4f} at δ = {found.delta:g}, by {found.accountant} ({found.path})")
+    if found.claim < (whole := found.left[0].budget):
+        print(f"  for what was asked so far, had its end been fixed beforehand; whatever follows, ε = {whole:g} holds")
     if found.warning:
         print(f"  warning: {found.warning}")
     if found.unnoised:

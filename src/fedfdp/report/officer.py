@@ -14,7 +14,7 @@ from fedfdp.runs.register import ANYONE, Entry, Records, Total, distinct, odds
 from fedfdp.runs.statement import NOT_COVERED
 
 PAGE = "officer.html"
-MOST_HOLDERS, MOST_RUNS = 8, 8  # rows that leave room on two sides
+MOST_HOLDERS, MOST_RUNS, MOST_WARNINGS = 8, 8, 8  # rows that leave room on two sides
 LONGEST_NAME = 40
 BEFORE = (0.01, 0.1, 0.5)
 
@@ -108,9 +108,12 @@ def _headline(worst: Total, one: str, runs: int) -> str:
         f"<p>This is what may have been given away about any {_name(one)} at the holder that spent most, over {many}. "
     )
     if worst.planned is not None and worst.planned < worst.epsilon - 0.005:
+        why = "It adds up the runs, which holds however later runs were chosen."
+        if worst.used is not None:
+            why = "It is the whole budget of the node, which holds however its runs are chosen, and whatever follows."
         said += (
-            f"It adds up the runs, which holds however later runs were chosen. If all runs had been fixed before the "
-            f"first began, it would be ε = {worst.planned:.2f} at δ = {worst.planned_delta:g}. "
+            f"{why} If all runs had been fixed before the first began, it would be ε = {worst.planned:.2f} at "
+            f"δ = {worst.planned_delta:g}. "
         )
     return said + f"The promise may fail with a probability of at most δ, {_one_in(worst.delta)}.</p>"
 
@@ -131,12 +134,13 @@ def _holders(records: Records) -> str:
     groups: dict[tuple[object, ...], list[Total]] = {}
     for total in records.totals:
         key = (round(total.epsilon, 4), total.delta, total.planned and round(total.planned, 4), total.runs)
-        groups.setdefault((*key, total.budget), []).append(total)
+        groups.setdefault((*key, total.budget, total.used), []).append(total)
     shown = list(groups.values())
     rows = []
     for group in shown[:MOST_HOLDERS]:
         total = group[0]
-        used = "–" if not total.budget else f"{total.epsilon / total.budget:.0%} of {total.budget:g}"
+        spent = total.epsilon if total.used is None else total.used
+        used = "–" if not total.budget else f"{spent / total.budget:.0%} of {total.budget:g}"
         planned = "–" if total.planned is None else f"{total.planned:.2f}"
         rows.append((_names([each.holder for each in group]), total.runs, f"{total.epsilon:.2f}", planned, used))
     left = sum(len(group) for group in shown[MOST_HOLDERS:])
@@ -205,7 +209,11 @@ def _not_covered(found: Sequence[Records]) -> str:
         ),
         *NOT_COVERED[1:],
     ]
-    warnings = "".join(f"<li class='alarm'>{_text(line)}.</li>" for line in distinct(entries)[:4])
+    said = distinct(entries)
+    if len(said) > MOST_WARNINGS:
+        more = f"{len(said) - MOST_WARNINGS} more warnings: they are in the statements (privacy.md) of the runs"
+        said = [*said[:MOST_WARNINGS], more]
+    warnings = "".join(f"<li class='alarm'>{_text(line)}.</li>" for line in said)
     return (
         "<h2>What is not covered</h2><ul>" + warnings + "".join(f"<li>{_text(line)}.</li>" for line in lines) + "</ul>"
     )

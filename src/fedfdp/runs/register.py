@@ -30,10 +30,11 @@ _MOST_KINDS = 24  # of releases that are composed exactly; more are rounded, nev
 class Spent:
     """What one holder spent in one run, or at its node in all of them."""
 
-    epsilon: float
+    epsilon: float  # what is promised
     delta: float
     history: History | None = None  # None where only ε is known, or where only a filter's claim holds
     budget: float | None = None
+    used: float | None = None  # of the budget, where that is less than what is promised
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Total:
     planned: float | None  # ε of all releases together at the largest single δ, if they were fixed beforehand
     planned_delta: float
     budget: float | None  # where one budget is for all of it, as at a node
+    used: float | None = None  # of that budget
 
 
 @dataclass(frozen=True)
@@ -152,11 +154,14 @@ def _node(config: NodeConfig) -> Entry:
     names = set[str]()
     charges, warning = read_node(folder, config.second, lambda entry: names.add(entry.run))
     bare = replace(unnoised(folder, config.second), restored=ASSUMED in names)
-    histories = charges.histories or {config.name: ()}
+    spent = _spent(charges.histories or {config.name: ()}, charges.accountant, charges.delta, {}, charges.budget)
+    # Whether more rounds follow may depend on what the last ones showed: then only the whole budget holds.
+    promised = {n: replace(s, epsilon=max(s.epsilon, s.budget or 0.0), used=s.epsilon) if s.epsilon else s
+                for n, s in spent.items()}  # fmt: skip
     written = folder / LEDGER if (folder / LEDGER).is_file() else config.second
     return Entry(
         folder, "node", _date(written), f"records of {config.name}", Unit(unit_of(charges.header)),
-        "all runs", "open", _spent(histories, charges.accountant, charges.delta, {}, charges.budget),
+        "all runs", "open", promised,
         fixed_holders=True, evaluations=answered(folder, config.second),
         warnings=(warning,) if warning else (), unnoised={config.name: bare.in_words()} if bare else {},
     )  # fmt: skip
@@ -246,9 +251,9 @@ def _total(holder: str, parts: list[Spent]) -> Total:
     if all(part.history is not None for part in parts):
         whole = bucket(merge(*(part.history or () for part in parts)), _MOST_KINDS)
         planned = find("pld").epsilon(whole, delta)
-    alone = parts[0].budget if len(parts) == 1 else None
+    (alone, used) = (parts[0].budget, parts[0].used) if len(parts) == 1 else (None, None)
     total = sum(part.epsilon for part in parts)
-    return Total(holder, len(parts), total, sum(part.delta for part in parts), planned, delta, alone)
+    return Total(holder, len(parts), total, sum(part.delta for part in parts), planned, delta, alone, used)
 
 
 def _unit(said: Json | None, data: Json) -> str:

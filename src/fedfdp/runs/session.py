@@ -150,8 +150,9 @@ class Session:
         self.folder.forget_metrics_after(self.trainer.progress.state.round)
         self.folder.write(CLIENTS, json.dumps(self.members.holdings()).encode())
         self.history = self.folder.metrics()
-        if not (self.folder.path / PRIVACY_JSON).exists():
-            self._write_statement()  # of the whole plan: whatever ends the run, and however, it is not less than that
+        # Of the whole plan: whatever ends the run, and however, it is not less. Nodes may have spent more since then.
+        if not (self.folder.path / PRIVACY_JSON).exists() or not self.engine.charges_here:
+            self._write_statement()
 
     def _record(self, step: Step) -> None:
         """Notes an evaluation, once what was spent for it is durable."""

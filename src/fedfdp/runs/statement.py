@@ -82,7 +82,7 @@ class Statement:
                 f"the ranges, categories or classes of {', '.join(self.unchecked)} were read from the records and not "
                 "yet replaced by public ones (data.unchecked): what they give away is not covered by ε"
             )
-        if warning := delta_warning(self.privacy.delta, min((a.records for a in self.accounts), default=1)):
+        if warning := delta_warning(self.privacy.delta, max((a.records for a in self.accounts), default=1)):
             found.append(warning)
         if note := caveat(self.privacy.accountant):
             found.append(f"the accountant is {self.privacy.accountant}: {note}")
@@ -279,8 +279,8 @@ def statement(
     """The statement of what these clients' ledgers show; `before`: of ranges estimated from their records.
 
     `facts`: what only the engine knows. `unchecked`: columns whose ranges or categories were read from the records.
-    `planned`: rounds of the plan of a run that ended before them. The ε of all of them is stated then, or the budget if
-    that is less: that a run ends may depend on its releases, too. `ahead`: accounts after all of them.
+    `planned`: rounds of the plan of a run that ended before them. The ε of all of them is stated then, or what the ledger
+    lets through at most: that a run ends may depend on its releases, too. `ahead`: accounts after all of them.
     """
     by = find(privacy.ledger_accountant(adaptive=algorithm.adaptive))
     plan = () if planned is None else (*before, *repeat(algorithm.events(None, privacy), planned))
@@ -291,7 +291,7 @@ def statement(
         if plan:
             after = ledger if ahead is None else ahead.ledger(client)
             claim = by.claim(by.history(plan), ledger.budget, privacy.delta)
-            spent = max(spent, min(max(claim, _priced(plan, privacy), after.epsilon()), ledger.budget or math.inf))
+            spent = max(spent, min(max(claim, _priced(plan, privacy), after.epsilon()), ledger.ceiling))
             other = max(other, _priced(plan, privacy, "replace-one"), after.epsilon("replace-one"))
         accounts.append(Account(client, count, spent, other if math.isfinite(other) else None, ledger.budget))
     released = {**({"ranges": RANGES} if before else {}), **algorithm.released()}

@@ -83,6 +83,10 @@ class Account(Protocol):
     @property
     def budget(self) -> float | None: ...
 
+    @property
+    def ceiling(self) -> float:
+        """The ε that is never exceeded, at the run's δ; infinity where nothing promises one."""
+
     def epsilon(self, adjacency: Adjacency = "zero-out") -> float:
         """What may be claimed, exact; infinite where the accountant has no number for this adjacency."""
 

@@ -100,6 +100,30 @@ def test_nor_does_what_a_loss_keeps_in_a_run_without_privacy():
         trained(loss)
 
 
+@pytest.mark.parametrize("way", ["hook", "forward", "argument"])
+def test_nor_where_a_function_that_is_put_on_a_layer_reaches_it(way):
+    def mean(out: Tensor, y: Tensor, also: object = None) -> Tensor:
+        return nn.functional.cross_entropy(out, y, reduction="none")
+
+    def run(model: nn.Module, loss: object = None) -> None:
+        fedfdp.train(model, federation(), loss=loss, privacy=fedfdp.DPSGD(**PRIVACY), rounds=1)
+
+    kept = First()
+    trained(kept, private=False)
+    model, loss = nn.Linear(6, CLASSES), None
+    if way == "hook":
+        model.register_forward_hook(lambda layer, given, made: made * (1 + kept.kept))
+    elif way == "forward":
+        usual = model.forward
+        model.forward = lambda x: usual(x) * (1 + kept.kept)
+    else:
+        loss = functools.partial(nn.functional.cross_entropy, reduction="none", weight=None)
+        run(nn.Linear(6, CLASSES), loss)  # code of torch's alone does not reach it
+        loss = functools.partial(mean, also=lambda: kept.kept)
+    with pytest.raises(SettingError, match="an earlier run in this process has changed it"):
+        run(model, loss)
+
+
 def test_nor_what_a_class_keeps_in_a_run_without_privacy():
     class Net(nn.Linear):
         bank: Tensor | None = None

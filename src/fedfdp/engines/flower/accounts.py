@@ -57,6 +57,12 @@ class Account:
     delta: float
     accountant: str
 
+    @property
+    def ceiling(self) -> float:
+        """The ε that its ledger never lets through at the run's δ; infinity where it promises none at that δ."""
+        within = self.spent is not None and self.spent.delta <= self.delta
+        return self.budget if within and self.budget is not None else math.inf
+
     def price(self, adjacency: Adjacency = "zero-out") -> float:
         if self.spent is None:
             return 0.0

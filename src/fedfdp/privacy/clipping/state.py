@@ -6,11 +6,12 @@ every number that enters is compared there.
 
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from fedfdp.core.errors import SettingError
 from fedfdp.core.identity import digests, slots_of
@@ -177,12 +178,26 @@ def require_unspoilt(job: Job) -> None:
 
 
 def own_code(job: Job) -> bool:
-    """Whether the loss, or a layer, is code of the user's."""
-    loss, kinds = job.loss_fn, {type(layer) for _, layer in named_layers(job.model)}
-    while isinstance(loss, functools.partial):
-        loss = loss.func
-    homes = {home(str(getattr(thing, "__module__", ""))) for thing in (loss, *kinds)}
+    """Whether the loss, a layer, or a function that is put on a layer, is code of the user's."""
+    things: list[object] = [job.loss_fn, *_global_forward_hooks.values(), *_global_forward_pre_hooks.values()]
+    for _, layer in named_layers(job.model):
+        held = vars(layer).values()
+        hooks = (hook for value in held if isinstance(value, dict) for hook in value.values())
+        things += [type(layer), *(thing for thing in (*held, *hooks) if callable(thing) and thing is not layer)]
+    homes = {home(str(getattr(part, "__module__", ""))) for thing in things for part in _parts(thing)}
     return not all(surrounding(where) or installed(where) for where in homes)
+
+
+def _parts(thing: object) -> Iterator[object]:
+    """A function or class, and the functions that an object or a partial passes its calls on to."""
+    yield thing
+    if isinstance(thing, functools.partial):
+        held: Iterable[object] = (thing.func, *thing.args, *thing.keywords.values())
+    else:
+        held = getattr(thing, "__dict__", {}).values() if not isinstance(thing, (type, nn.Module)) else ()
+    for part in held:
+        if callable(part) and part is not thing:
+            yield from _parts(part)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ A ledger never gives anything back, and never trusts who asks: the budget is che
 """
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -79,6 +80,11 @@ class Ledger(AbstractContextManager["Ledger"]):
             sync=sync,
         )
         return ledgers.of(client)
+
+    @property
+    def ceiling(self) -> float:
+        """The ε that it never lets through; infinity without a budget."""
+        return math.inf if self.budget is None else self.budget
 
     @property
     def any_price(self) -> bool:
