@@ -279,9 +279,8 @@ def statement(
     """The statement of what these clients' ledgers show; `before`: of ranges estimated from their records.
 
     `facts`: what only the engine knows. `unchecked`: columns whose ranges or categories were read from the records.
-    `planned`: rounds of the plan of a run that ended before them. The ε of all of them is stated then, or what the
-    ledger lets through at most if that is less: that a run ends may depend on its releases, too. `ahead`: accounts
-    after all of them.
+    `planned`: rounds of the plan of a run that ended before them. The ε of all is stated then, or what the ledger
+    lets through at most: that a run ends may depend on its releases, too. `ahead`: accounts after all of them.
     """
     by = find(privacy.ledger_accountant(adaptive=algorithm.adaptive))
     plan = () if planned is None else (*before, *repeat(algorithm.events(None, privacy), planned))
