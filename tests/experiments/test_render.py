@@ -143,6 +143,26 @@ def test_figures_are_drawn_also_where_a_target_was_missed(tmp_path, name):
     assert all(len(block.headers) == len(row) for block in blocks(results) for row in block.rows)
 
 
+def test_a_row_looks_alike_in_every_panel_and_is_in_the_legend_wherever_it_is_shown(monkeypatch, tmp_path):
+    """Of table 7 one method reaches every target but the last."""
+    drawn = []
+    monkeypatch.setattr("fedfdp.experiments.figures.save_figure", lambda figure, file, setting: drawn.append(figure))
+    experiment = narrowed(experiments()["table7"], datasets=["mnist"])
+    cells = tuple(
+        Cell(row, column, (found(0, 0.9, None if i == 1 and number == 3 else 0.1),))
+        for number, column in enumerate(experiment.columns)
+        for i, row in enumerate(experiment.rows)
+    )
+    draw(Results(experiment, SCALES["smoke"], (0,), cells), tmp_path / "figure.png")
+    *panels, last = drawn[0].axes
+    looks = [{c.get_label(): (c[0].get_color(), c[0].get_marker()) for c in p.containers} for p in (*panels, last)]
+    missing = experiment.rows[1].label
+    assert missing in looks[0]
+    assert looks[3] == {label: look for label, look in looks[0].items() if label != missing}
+    legend = last.get_legend()
+    assert {text.get_text() for text in legend.get_texts()} == set(looks[0])
+
+
 def test_tuning_takes_the_highest_accuracy_then_the_lower_psi():
     experiment = narrowed(
         experiments()["tune-private"], datasets=["mnist"], methods=["fedavg"], at=["2", "4", "8", "16", "32"]

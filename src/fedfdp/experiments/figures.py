@@ -26,9 +26,9 @@ def draw(results: Results, file: Path) -> None:
     for left in axes[len(panels) :]:
         left.remove()
     for axis, (title, measures, cells) in zip(axes, panels, strict=False):
-        for row in results.experiment.rows:
+        for number, row in enumerate(results.experiment.rows):
             mine = [cell for cell in cells if cell.row == row]
-            _line(axis, row.label, mine, *measures, joined=results.experiment.x_label is not None)
+            _line(axis, number, row.label, mine, *measures, joined=results.experiment.x_label is not None)
         axis.set_title(title, fontsize=10, loc="left")
         axis.set_xlabel(_NAMES.get(measures[0], results.experiment.x_label or ""), fontsize=9)
         axis.set_ylabel(_NAMES[measures[1]], fontsize=9)
@@ -42,9 +42,9 @@ def draw(results: Results, file: Path) -> None:
         axis.tick_params(which="both", labelsize=8)
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-    last = axes[len(panels) - 1]
-    if last.get_legend_handles_labels()[0]:  # nothing is drawn where no row reached its target
-        last.legend(fontsize=7, frameon=False)
+    shown = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    if shown:  # nothing is drawn where no row reached its target
+        axes[len(panels) - 1].legend(shown.values(), shown.keys(), fontsize=7, frameon=False)
     figure.suptitle(heading(results), fontsize=10, x=0.01, ha="left")
     save_figure(figure, file, setting="--save")
 
@@ -67,7 +67,8 @@ def _panels(results: Results) -> list[tuple[str, tuple[str, str], list[Cell]]]:
     return [(f"{name}: {what}", ("x", up), cells) for what, up in kinds for name, cells in by_dataset.items()]
 
 
-def _line(axis: "Axes", label: str, cells: list[Cell], across: str, up: str, *, joined: bool) -> None:
+def _line(axis: "Axes", number: int, label: str, cells: list[Cell], across: str, up: str, *, joined: bool) -> None:
+    """The row of that number; it looks alike in all panels, also where others are missing."""
     points = [(_value(cell, across), _value(cell, up)) for cell in cells]
     known = [(x, y) for x, y in points if x is not None and y is not None]
     if not known:
@@ -75,10 +76,11 @@ def _line(axis: "Axes", label: str, cells: list[Cell], across: str, up: str, *, 
     drawn = [cell for cell, point in zip(cells, points, strict=True) if None not in point]
     wide, high = ([_spread(cell, measure) for cell in drawn] for measure in (across, up))
     xs, ys = zip(*known, strict=True)
-    marker = _MARKERS[len(axis.containers) % len(_MARKERS)]
-    style = "-" if joined else "none"
-    plain = label.replace("`", "")
-    axis.errorbar(xs, ys, high, wide, label=plain, marker=marker, markersize=5, linestyle=style, capsize=2)
+    marker, color, plain = _MARKERS[number % len(_MARKERS)], f"C{number}", label.replace("`", "")
+    axis.errorbar(
+        xs, ys, high, wide, label=plain, marker=marker, color=color, markersize=5, capsize=2,
+        linestyle="-" if joined else "none",
+    )  # fmt: skip
 
 
 def _value(cell: Cell, measure: str) -> float | None:
